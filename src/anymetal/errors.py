@@ -1,0 +1,27 @@
+"""Every exception anymetal raises on purpose."""
+
+from __future__ import annotations
+
+
+class AnymetalError(Exception):
+    """Base of all errors of this package."""
+
+
+class ToolchainError(AnymetalError, RuntimeError):
+    """clang or LLVM is missing, or the two are of different versions."""
+
+
+class KernelSyntaxError(AnymetalError, SyntaxError):
+    """The source does not compile; the text is the compiler's, with the author's lines."""
+
+
+class UnsupportedError(KernelSyntaxError):
+    """Valid Metal that anymetal does not run: textures, ray tracing, Metal 4 tensors."""
+
+
+class KernelTimeout(AnymetalError, RuntimeError):
+    """A kernel made no progress for longer than the time limit."""
+
+
+class EngineError(AnymetalError, RuntimeError):
+    """An engine cannot run this kernel."""

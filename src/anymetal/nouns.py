@@ -1,0 +1,130 @@
+"""The things every room passes to the next. Data only: no room's logic lives here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from anymetal.msl.source_map import SourceMap
+
+Role = Literal["buffer", "threadgroup", "builtin"]
+Scalar = bool | int | float
+
+
+@dataclass(frozen=True)
+class Source:
+    """MSL text as the author wrote it, with what is needed to preprocess it."""
+
+    text: str
+    name: str = "<shader>"
+    include_dirs: tuple[Path, ...] = ()
+    defines: tuple[tuple[str, str], ...] = ()
+    fast_math: bool = False
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place in the author's text; line and column count from 1."""
+
+    file: str
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a kernel as it is written, before clang has resolved its type."""
+
+    name: str
+    declared: str
+    role: Role
+    index: int | None
+    builtin: str | None
+    space: str | None
+    function_constant: str | None
+    position: Position
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """A kernel that can be asked for by name: a plain kernel or a named template instance."""
+
+    name: str
+    expression: str
+    parameters: tuple[Parameter, ...]
+    position: Position
+    max_total_threads: int | None = None
+
+
+@dataclass(frozen=True)
+class FunctionConstant:
+    """`constant T name [[function_constant(index)]]`."""
+
+    name: str
+    index: int
+    type: str
+    position: Position
+
+
+@dataclass(frozen=True)
+class ThreadgroupVariable:
+    """A threadgroup variable declared in a kernel's body; `slot` is its number in the prepared text."""
+
+    slot: int
+    name: str
+    position: Position
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A Source after the rewrite: C++ that clang compiles, and what the tokens told on the way."""
+
+    source: Source
+    text: str
+    entry_points: dict[str, EntryPoint]
+    function_constants: dict[str, FunctionConstant]
+    threadgroup_variables: tuple[ThreadgroupVariable, ...]
+    headers: tuple[str, ...]
+    dependencies: tuple[tuple[str, str], ...]
+    source_map: SourceMap
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One bound parameter of a compiled kernel, with the type clang resolved."""
+
+    name: str
+    role: Role
+    index: int | None
+    builtin: str | None
+    space: str | None
+    type: str
+    element_size: int
+    element_align: int
+    is_pointer: bool
+    is_const: bool
+
+
+@dataclass(frozen=True)
+class Program:
+    """One kernel, compiled to IR for one set of function constants. Engines start from here."""
+
+    name: str
+    ir: str
+    arguments: tuple[Argument, ...]
+    key: str
+    max_total_threads: int | None = None
+    threadgroup_variables: tuple[ThreadgroupVariable, ...] = ()
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One dispatch: addresses in buffer order (0 where nothing is bound) and the shape of the grid."""
+
+    buffers: tuple[int, ...]
+    threads: tuple[int, int, int]
+    group_size: tuple[int, int, int]
+    threadgroup_memory: dict[int, int] = field(default_factory=dict)

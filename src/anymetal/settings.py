@@ -1,0 +1,50 @@
+"""Every ANYMETAL_* environment variable: type, default and meaning, read when asked for."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One variable and what it means; `anymetal --help` prints this table."""
+
+    variable: str
+    default: str
+    meaning: str
+
+    def text(self) -> str:
+        return os.environ.get(self.variable, self.default)
+
+    def number(self) -> float:
+        try:
+            return float(self.text())
+        except ValueError:
+            raise ValueError(f"{self.variable}={self.text()!r}: expected a number") from None
+
+    def path(self) -> Path:
+        return Path(self.text()).expanduser()
+
+
+CACHE_DIR = Setting(
+    "ANYMETAL_CACHE_DIR",
+    str(platformdirs.user_cache_path("anymetal")),
+    "where compiled kernels are kept",
+)
+CACHE_MEGABYTES = Setting(
+    "ANYMETAL_CACHE_MEGABYTES", "512", "the cache is pruned, oldest use first, beyond this size"
+)
+TIME_LIMIT = Setting(
+    "ANYMETAL_TIME_LIMIT",
+    "60",
+    "seconds without a finished threadgroup after which a kernel is stopped; 0 is no limit",
+)
+FAST_MATH = Setting(
+    "PYTORCH_MPS_FAST_MATH", "0", "1 compiles kernels with fast math, as PyTorch on a Mac does"
+)
+
+ALL = (CACHE_DIR, CACHE_MEGABYTES, TIME_LIMIT, FAST_MATH)
