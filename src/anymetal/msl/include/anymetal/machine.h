@@ -36,7 +36,7 @@ struct am_simdgroup {
   unsigned leader;    // lowest active lane: it is resumed first and computes for all
   unsigned index;     // simdgroup_index_in_threadgroup
   unsigned threads;   // live at the start: 32, or fewer in the last simdgroup
-  alignas(64) char in[AM_SIMD_WIDTH * AM_SLOT_BYTES];   // typed array T[32], one value a lane
+  alignas(64) char in[2 * AM_SIMD_WIDTH * AM_SLOT_BYTES];  // one value a lane: see am_lanes_in
   alignas(64) char out[AM_SIMD_WIDTH * AM_SLOT_BYTES];  // likewise, written by the leader
 };
 
@@ -45,9 +45,13 @@ struct am_thread {
   unsigned lane;         // thread_index_in_simdgroup
   unsigned position[3];  // thread_position_in_threadgroup
   unsigned index;        // thread_index_in_threadgroup
-  am_simdgroup* simd;
+  am_simdgroup* simd;    // null in kernels without barriers and collectives
   am_group* group;
 };
+
+// passes/machine.py reads these two members from IR.
+static_assert(__builtin_offsetof(am_thread, group) == 32);
+static_assert(__builtin_offsetof(am_group, threadgroup_memory) == 72);
 
 extern "C" {
 // This thread. A pass puts the kernel's own parameter in place of each call.
@@ -69,17 +73,27 @@ AM_INLINE T& am_threadgroup_variable() {
   return *static_cast<T*>(am_threadgroup_storage(Slot, sizeof(T), alignof(T)));
 }
 
+// Where the lanes leave values of type T: an array of one T a lane. Types of 1, 2, 4, ... 64 bytes have an
+// array each, so that lanes which wait at different collectives of a divergent simdgroup do not write
+// over one another.
+template <class T>
+AM_INLINE T* am_lanes_in(am_simdgroup* simd) {
+  static_assert(sizeof(T) <= AM_SLOT_BYTES && (sizeof(T) & (sizeof(T) - 1)) == 0);
+  return reinterpret_cast<T*>(simd->in + AM_SIMD_WIDTH * sizeof(T));
+}
+
 // One collective operation of a simdgroup. Every lane leaves its value; the leader, resumed first, calls
 // `compute(active, in, out)` once over the typed arrays of 32 values; every active lane takes its result.
 // Values of inactive lanes in `in` are stale: `compute` must look at the mask.
 template <class Out, class In, class Compute>
 AM_INLINE Out am_collective(In value, Compute compute) {
-  static_assert(sizeof(In) <= AM_SLOT_BYTES && sizeof(Out) <= AM_SLOT_BYTES);
+  static_assert(sizeof(Out) <= AM_SLOT_BYTES);
   am_thread* self = am_self();
-  reinterpret_cast<In*>(self->simd->in)[self->lane] = value;
+  am_lanes_in<In>(self->simd)[self->lane] = value;
   am_wait_at(AM_COLLECTIVE);
   am_simdgroup* simd = self->simd;
   if (simd->leader == self->lane)
-    compute(simd->active, reinterpret_cast<const In*>(simd->in), reinterpret_cast<Out*>(simd->out));
+    compute(simd->active, static_cast<const In*>(am_lanes_in<In>(simd)),
+            reinterpret_cast<Out*>(simd->out));
   return reinterpret_cast<const Out*>(simd->out)[self->lane];
 }

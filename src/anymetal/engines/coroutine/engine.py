@@ -1,0 +1,192 @@
+"""The reference engine: every GPU thread is a coroutine, or a turn of a loop where nothing stops."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import re
+import struct
+import threading
+from dataclasses import asdict
+from typing import Any
+
+from anymetal import settings
+from anymetal.engines.coroutine import jit
+from anymetal.engines.coroutine.messages import deliver
+from anymetal.engines.coroutine.runtime import LogSink, runtime, source_digest
+from anymetal.errors import EngineError, KernelTimeout
+from anymetal.msl.cache import digest_of
+from anymetal.nouns import Argument, Launch, Program
+from anymetal.passes.alignment import clamp_alignment
+from anymetal.passes.arithmetic import define_integer_arithmetic
+from anymetal.passes.coroutine import COROUTINE, has_suspends, make_coroutine
+from anymetal.passes.ir import Module, parse
+from anymetal.passes.loop import make_loop
+from anymetal.passes.machine import (
+    GROUP_MAIN,
+    THREAD_MAIN,
+    lay_out_threadgroup_memory,
+    parameters_of,
+    refuse_primitives_outside,
+    replace_self,
+)
+
+MAX_THREADS = 1024
+MAX_THREADGROUP_BYTES = 32 * 1024
+SIMD_WIDTH = 32
+_INTERRUPTED, _TIMED_OUT, _NO_MEMORY = 1, 2, 3
+
+# runtime.cpp's Launch: what changes with each call first, then what the kernel fixes.
+_CHANGING = struct.Struct("=Q8IdQ")
+_FIXED = struct.Struct("=QQQ31Q")
+
+
+class CoroutineEngine:
+    """Compiles programs for this machine's processors."""
+
+    name = "coroutine"
+
+    @functools.cached_property
+    def version(self) -> str:
+        return digest_of(source_digest(), jit.host_processor(), str(OPTIMISATION))
+
+    def compile(self, program: Program) -> CoroutineExecutable:
+        module = parse(program.ir)
+        metadata = _transform(module, program)
+        payload = jit.object_code(str(module), OPTIMISATION)
+        return self.load(payload, metadata)
+
+    def load(self, payload: bytes, metadata: dict[str, Any]) -> CoroutineExecutable:
+        return CoroutineExecutable(payload, metadata)
+
+
+OPTIMISATION = 3
+
+
+def _transform(module: Module, program: Program) -> dict[str, Any]:
+    """Runs the passes; what they learn is the executable's metadata."""
+    refuse_primitives_outside(module, program.name)
+    function = module.function(THREAD_MAIN)
+    used = sorted(_used_buffers(module))
+    uses_log = any(True for _ in function.calls("am_log"))
+    replace_self(function)
+    places = lay_out_threadgroup_memory(function)
+    static_memory = max((offset + size for offset, size in places.values()), default=0)
+    if static_memory > MAX_THREADGROUP_BYTES:
+        raise EngineError(
+            f"kernel '{program.name}' declares {static_memory} bytes of threadgroup memory; "
+            f"the limit is {MAX_THREADGROUP_BYTES}"
+        )
+    for part in module.functions:
+        clamp_alignment(part)
+        define_integer_arithmetic(part)
+    coroutine = has_suspends(module)
+    if coroutine:
+        make_coroutine(module)
+    else:
+        make_loop(module)
+    return {
+        "name": program.name,
+        "coroutine": coroutine,
+        "static_memory": static_memory,
+        "used_buffers": used,
+        "uses_log": uses_log,
+        "max_threads": min(program.max_total_threads or MAX_THREADS, MAX_THREADS),
+        "arguments": [asdict(argument) for argument in program.arguments],
+    }
+
+
+def _used_buffers(module: Module) -> set[int]:
+    """Indices of the buffers the kernel looks at, from its reads of the table of addresses."""
+    function = module.function(THREAD_MAIN)
+    table = re.escape(parameters_of(function)[0])
+    offset = re.compile(rf"getelementptr .*ptr {table}, i64 (\d+)")
+    direct = re.compile(rf"load .*ptr {table}[, ]|load .*ptr {table}$")
+    used: set[int] = set()
+    for instruction in function.instructions():
+        match = offset.search(instruction.text)
+        if match:
+            scale = 1 if "getelementptr inbounds nuw i8" in instruction.text else 8
+            used.add(int(match.group(1)) * scale // 8)
+        elif direct.search(instruction.text):
+            used.add(0)
+    return used
+
+
+class CoroutineExecutable:
+    """A compiled kernel. Launches from several Python threads at once are fine."""
+
+    def __init__(self, payload: bytes, metadata: dict[str, Any]) -> None:
+        self.payload = payload
+        self.metadata = metadata
+        self.name: str = metadata["name"]
+        self.arguments = tuple(Argument(**row) for row in metadata["arguments"])
+        self.max_threads_per_threadgroup: int = metadata["max_threads"]
+        self.thread_execution_width = SIMD_WIDTH
+        self.static_threadgroup_memory_length: int = metadata["static_memory"]
+        self.used_buffers = frozenset(metadata["used_buffers"])
+        self._runtime = runtime()
+        self._code = jit.LoadedCode(payload)
+        coroutine = metadata["coroutine"]
+        self._address = self._code.address(COROUTINE if coroutine else GROUP_MAIN)
+        self._frame_size = self._runtime.frame_size(self._address) if coroutine else 0
+        self._fixed = self._fixed_part({})
+
+    def _fixed_part(self, dynamic: dict[int, int]) -> bytes:
+        lengths = [dynamic.get(index, 0) for index in range(31)]
+        static = self.static_threadgroup_memory_length
+        return _FIXED.pack(self._address, self._frame_size, static, *lengths)
+
+    def run(self, launch: Launch, workers: int = 1) -> None:
+        """Runs a launch; the addresses in it must stay valid until this returns."""
+        table = (ctypes.c_void_p * max(len(launch.buffers), 1))(*launch.buffers)
+        self.launch(
+            ctypes.addressof(table),
+            launch.threads,
+            launch.group_size,
+            workers,
+            launch.threadgroup_memory,
+        )
+
+    def launch(
+        self,
+        buffers: int,
+        threads: tuple[int, int, int],
+        group_size: tuple[int, int, int],
+        workers: int,
+        threadgroup_memory: dict[int, int] | None = None,
+    ) -> None:
+        """The short way in: `buffers` is the address of a table of buffer addresses."""
+        fixed = self._fixed_part(threadgroup_memory) if threadgroup_memory else self._fixed
+        on_main = threading.get_ident() == _MAIN_THREAD
+        limit = settings.TIME_LIMIT.number()
+        sink = LogSink() if self.metadata["uses_log"] else None
+        changing = _CHANGING.pack(
+            buffers,
+            *threads,
+            *group_size,
+            workers,
+            on_main,
+            limit,
+            ctypes.addressof(sink) if sink else 0,
+        )
+        outcome = self._runtime.run(changing + fixed)
+        if sink is not None:
+            deliver(sink, self.name)
+        if outcome:
+            self._raise(outcome, limit)
+
+    def _raise(self, outcome: int, limit: float) -> None:
+        if outcome == _INTERRUPTED:
+            raise KeyboardInterrupt
+        if outcome == _TIMED_OUT:
+            raise KernelTimeout(
+                f"kernel '{self.name}' finished no threadgroup for {limit:g} s and was stopped; "
+                f"set {settings.TIME_LIMIT.variable} (seconds, 0 for no limit) if it is meant to "
+                "take that long"
+            )
+        assert outcome == _NO_MEMORY
+        raise MemoryError(f"kernel '{self.name}': not enough memory for its threads")
+
+
+_MAIN_THREAD = threading.main_thread().ident

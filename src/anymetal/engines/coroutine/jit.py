@@ -1,0 +1,71 @@
+"""LLVM in this process: IR to optimised object code, object code to callable addresses."""
+
+from __future__ import annotations
+
+import functools
+import threading
+
+import llvmlite.binding as llvm
+
+# llvmlite's own lock covers single calls; a pass pipeline and its target machine need one of ours.
+_lock = threading.Lock()
+
+
+@functools.cache
+def _initialise() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+def _target_machine(level: int) -> llvm.TargetMachine:
+    _initialise()
+    target = llvm.Target.from_triple(llvm.get_process_triple())
+    return target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=level,
+        jit=True,
+    )
+
+
+@functools.cache
+def host_processor() -> str:
+    """Name and features of this processor: object code is only good on its like."""
+    return f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+
+
+def object_code(ir: str, level: int = 3) -> bytes:
+    """Optimises a module, coroutines included, and compiles it for this processor."""
+    with _lock:
+        module = llvm.parse_assembly(ir)
+        machine = _target_machine(level)
+        options = llvm.create_pipeline_tuning_options(speed_level=level)
+        options.loop_vectorization = level > 1
+        options.slp_vectorization = level > 1
+        builder = llvm.create_pass_builder(machine, options)
+        builder.getModulePassManager().run(module, builder)
+        return bytes(machine.emit_object(module))
+
+
+class LoadedCode:
+    """Object code linked into this process; it is unloaded when the object goes away."""
+
+    def __init__(self, code: bytes) -> None:
+        with _lock:
+            machine = _target_machine(0)
+            self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+            self._engine.finalize_object()
+
+    def address(self, symbol: str) -> int:
+        with _lock:
+            address = int(self._engine.get_function_address(symbol))
+        if not address:
+            raise KeyError(f"the loaded code has no symbol {symbol!r}")
+        return address
+
+
+def provide_symbol(name: str, address: int) -> None:
+    """Lets code that is loaded later refer to `name`."""
+    _initialise()
+    llvm.add_symbol(name, address)

@@ -1,0 +1,120 @@
+// What the runtime asks of the operating system, declared by hand: kernels and runtime are compiled
+// without any C library headers. The types are opaque storage, large enough for Linux and macOS.
+#pragma once
+
+struct alignas(16) Mutex {
+  char bytes[128];
+};
+struct alignas(16) Condition {
+  char bytes[128];
+};
+struct alignas(16) SignalSet {
+  char bytes[128];
+};
+struct alignas(16) JumpBuffer {
+  char bytes[512];
+};
+// The handler is the first member on every system we run on; the rest is copied, never looked at.
+struct alignas(16) SignalAction {
+  void (*handler)(int);
+  char bytes[248];
+};
+struct TimeSpec {
+  long seconds;
+  long nanoseconds;
+};
+using PthreadHandle = void*;
+
+extern "C" {
+void* calloc(unsigned long, unsigned long);
+void* realloc(void*, unsigned long);
+int posix_memalign(void**, unsigned long, unsigned long);
+void free(void*);
+void* memset(void*, int, unsigned long);
+void* memcpy(void*, const void*, unsigned long);
+int pthread_mutex_init(Mutex*, const void*);
+int pthread_mutex_lock(Mutex*);
+int pthread_mutex_trylock(Mutex*);
+int pthread_mutex_unlock(Mutex*);
+int pthread_cond_init(Condition*, const void*);
+int pthread_cond_wait(Condition*, Mutex*);
+int pthread_cond_timedwait(Condition*, Mutex*, const TimeSpec*);
+int pthread_cond_signal(Condition*);
+int pthread_cond_broadcast(Condition*);
+int pthread_create(PthreadHandle*, const void*, void* (*)(void*), void*);
+int pthread_detach(PthreadHandle);
+PthreadHandle pthread_self();
+int pthread_kill(PthreadHandle, int);
+int pthread_sigmask(int, const SignalSet*, SignalSet*);
+int sigemptyset(SignalSet*);
+int sigfillset(SignalSet*);
+int sigaddset(SignalSet*, int);
+int sigdelset(SignalSet*, int);
+int sigaction(int, const SignalAction*, SignalAction*);
+int usleep(unsigned);
+int clock_gettime(int, TimeSpec*);
+__attribute__((returns_twice)) int _setjmp(JumpBuffer*);
+[[noreturn]] void _longjmp(JumpBuffer*, int);
+}
+
+#ifdef __APPLE__
+constexpr int kUnblock = 2, kSetMask = 3, kEvictSignal = 16, kMonotonic = 6;
+#else
+constexpr int kUnblock = 1, kSetMask = 2, kEvictSignal = 23, kMonotonic = 1;
+#endif
+// kEvictSignal is SIGURG: ignored by default, so that a stray one does no harm.
+constexpr int kInterruptSignal = 2;
+
+inline double now() {
+  TimeSpec time;
+  clock_gettime(kMonotonic, &time);
+  return time.seconds + time.nanoseconds * 1e-9;
+}
+
+inline void wait_at_most(Condition& condition, Mutex& mutex, double seconds) {
+  TimeSpec until;
+  clock_gettime(0, &until);
+  until.nanoseconds += (long)(seconds * 1e9);
+  until.seconds += until.nanoseconds / 1000000000;
+  until.nanoseconds %= 1000000000;
+  pthread_cond_timedwait(&condition, &mutex, &until);
+}
+
+inline void unblock_signal(int signal) {
+  SignalSet set;
+  sigemptyset(&set);
+  sigaddset(&set, signal);
+  pthread_sigmask(kUnblock, &set, nullptr);
+}
+
+// Threads of ours take no signal that is meant for the program.
+inline void block_all_signals_but(int signal) {
+  SignalSet set;
+  sigfillset(&set);
+  if (signal) sigdelset(&set, signal);
+  pthread_sigmask(kSetMask, &set, nullptr);
+}
+
+inline bool is_function(const SignalAction& action) { return (unsigned long)action.handler > 1; }
+
+// Puts `handler` in place of a handler that is a function; the default action and "ignore" stay.
+inline bool replace_handler(int signal, void (*handler)(int), SignalAction& before) {
+  if (sigaction(signal, nullptr, &before) != 0 || !is_function(before)) return false;
+  SignalAction action = before;
+  action.handler = handler;
+  return sigaction(signal, &action, nullptr) == 0;
+}
+
+inline void install_handler(int signal, void (*handler)(int), SignalAction& before) {
+  SignalAction action;
+  memset(&action, 0, sizeof(action));
+  action.handler = handler;
+  sigaction(signal, &action, &before);
+}
+
+inline bool start_thread(void* (*body)(void*)) {
+  PthreadHandle thread;
+  if (pthread_create(&thread, nullptr, body, nullptr) != 0) return false;
+  pthread_detach(thread);
+  return true;
+}

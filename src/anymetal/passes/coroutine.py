@@ -1,0 +1,220 @@
+"""A kernel with barriers or collectives becomes an LLVM coroutine, one instance a thread.
+
+Each `am_suspend` becomes `llvm.coro.suspend` after the thread has written down where it stands: a site
+number in loop-aware order, and what it waits for. The scheduler (engines/coroutine/runtime.cpp) resumes
+the lanes at the lowest site first.
+
+A lane that skips a collective inside a loop must not run ahead into the next iteration and meet the
+others there. Loops with such a collective get one more suspend at the end of each iteration.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from anymetal.passes.flow import Graph, Loop, dominates, graph_of, loop_aware_order
+from anymetal.passes.ir import Block, Function, Instruction, Module
+from anymetal.passes.machine import (
+    GROUP_MAIN,
+    THREAD_MAIN,
+    debug_reference,
+    kept_attributes,
+    parameters_of,
+)
+
+COROUTINE = "am_coroutine"
+BARRIER, SIMDGROUP_BARRIER, COLLECTIVE = 1, 2, 3
+FRAME_ALIGNMENT = 64
+_DECLARATIONS = (
+    "declare token @llvm.coro.id(i32, ptr, ptr, ptr)",
+    "declare i64 @llvm.coro.size.i64()",
+    "declare ptr @llvm.coro.begin(token, ptr)",
+    "declare i8 @llvm.coro.suspend(token, i1)",
+    "declare void @llvm.coro.end(ptr, i1, token)",
+)
+_WHAT = re.compile(r"\(i32 [^)]*?(\d+)\)")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place where a thread stops: its number, and the word the kernel passed to am_suspend."""
+
+    number: int
+    what: int
+    location: str
+
+
+def has_suspends(module: Module) -> bool:
+    """Whether the kernel stops anywhere; if not it runs as a plain loop over its threads."""
+    return any(True for _ in module.function(THREAD_MAIN).calls("am_suspend"))
+
+
+def make_coroutine(module: Module) -> list[Site]:
+    """Turns the kernel into the coroutine `am_coroutine(buffers, self, frame, size)`."""
+    function = module.function(THREAD_MAIN)
+    module.remove(module.function(GROUP_MAIN))
+    _suspend_at_loop_ends(function)
+    sites = _replace_suspends(function)
+    _replace_exits(function)
+    _wrap(module, function)
+    for declaration in _DECLARATIONS:
+        module.declare(declaration)
+    return sites
+
+
+def _what(call: Instruction) -> int:
+    match = _WHAT.search(call.text)
+    assert match is not None, call.text
+    return int(match.group(1))
+
+
+def _suspend_at_loop_ends(function: Function) -> None:
+    graph = graph_of(function)
+    entry = function.blocks[0].label
+    _, loops = loop_aware_order(graph, entry)
+    meeting = {
+        block.label
+        for block in function.blocks
+        for call in block.instructions
+        if call.callee == "am_suspend" and _what(call) & 15 != BARRIER
+    }
+    for number, loop in enumerate(loops):
+        for latch in _latches(graph, loop):
+            inside = meeting & loop.blocks
+            if any(not _always_met(graph, loop, block, latch) for block in inside):
+                _suspend_before_terminator(function, latch, f"am.meet{number}")
+
+
+def _latches(graph: Graph, loop: Loop) -> list[str]:
+    return [block for block in graph if block in loop.blocks and loop.header in graph[block]]
+
+
+def _always_met(graph: Graph, loop: Loop, block: str, latch: str) -> bool:
+    inside = {b: [s for s in graph[b] if s in loop.blocks] for b in loop.blocks}
+    return dominates(inside, loop.header, block, latch)
+
+
+def _suspend_before_terminator(function: Function, label: str, name: str) -> None:
+    block = function.block(label)
+    rest, leave = f"{name}.{len(function.blocks)}", f"{name}.leave.{len(function.blocks)}"
+    old_label, successors = block.label, block.successors
+    terminator = block.instructions.pop()
+    block.instructions += [
+        Instruction(f"%{rest}.s = call i8 @am_suspend(i32 {SIMDGROUP_BARRIER})"),
+        Instruction(f"%{rest}.c = icmp eq i8 %{rest}.s, 0"),
+        Instruction(f"br i1 %{rest}.c, label %{rest}, label %{leave}"),
+    ]
+    place = function.blocks.index(block)
+    function.blocks[place + 1 : place + 1] = [
+        Block(rest, [terminator]),
+        Block(leave, [Instruction("call void @am_leave()"), Instruction("unreachable")]),
+    ]
+    function.rename_predecessor(successors, old_label, rest)
+
+
+def _replace_suspends(function: Function) -> list[Site]:
+    self_parameter = parameters_of(function)[1]
+    order, _ = loop_aware_order(graph_of(function), function.blocks[0].label)
+    blocks = {block.label: block for block in function.blocks}
+    sites: list[Site] = []
+    for label in order:
+        rewritten: list[Instruction] = []
+        for instruction in blocks[label].instructions:
+            if instruction.callee != "am_suspend":
+                rewritten.append(instruction)
+                continue
+            location = re.search(r", !dbg !\d+", instruction.text)
+            site = Site(len(sites) + 1, _what(instruction), location.group(0) if location else "")
+            sites.append(site)
+            word = site.number << 4 | site.what & 15
+            rewritten += [
+                Instruction(f"store i32 {word}, ptr {self_parameter}, align 4"),
+                Instruction(
+                    f"{instruction.result} = call i8 @llvm.coro.suspend(token none, i1 false)"
+                ),
+            ]
+        blocks[label].instructions = rewritten
+    return sites
+
+
+def _replace_exits(function: Function) -> None:
+    """A return goes to the final suspend; am_leave, taken when a frame is dropped, to the end."""
+    for block in function.blocks:
+        if block.terminator.opcode == "ret":
+            block.instructions[-1] = Instruction("br label %coro.final")
+        leaves = [i for i, call in enumerate(block.instructions) if call.callee == "am_leave"]
+        if leaves:
+            block.instructions[leaves[0] :] = [Instruction("br label %coro.leave")]
+
+
+def _wrap(module: Module, function: Function) -> None:
+    buffers, self_parameter = parameters_of(function)
+    attributes = kept_attributes(module, function)
+    body = function.blocks
+    allocas = [i for i in body[0].instructions if i.opcode == "alloca"]
+    body[0].instructions = [i for i in body[0].instructions if i.opcode != "alloca"]
+    function.name = COROUTINE
+    function.header = (
+        f"define ptr @{COROUTINE}(ptr {buffers}, ptr {self_parameter}, ptr %coro.memory, "
+        f"ptr %coro.size.place) presplitcoroutine nounwind {attributes}{debug_reference(function)} {{"
+    )
+    function.blocks = [*_beginning(allocas, body[0].label), *body, *_end(self_parameter)]
+
+
+def _beginning(allocas: list[Instruction], first: str) -> list[Block]:
+    """Asked with no memory, the coroutine only tells the size of its frame."""
+    return [
+        Block(
+            "coro.entry",
+            [
+                *allocas,
+                *_instructions(
+                    f"%coro.id = call token @llvm.coro.id(i32 {FRAME_ALIGNMENT}, "
+                    "ptr null, ptr null, ptr null)",
+                    "%coro.asked = icmp eq ptr %coro.memory, null",
+                    "br i1 %coro.asked, label %coro.ask, label %coro.start",
+                ),
+            ],
+        ),
+        Block(
+            "coro.ask",
+            _instructions(
+                "%coro.size = call i64 @llvm.coro.size.i64()",
+                "store i64 %coro.size, ptr %coro.size.place, align 8",
+                "ret ptr null",
+            ),
+        ),
+        Block(
+            "coro.start",
+            _instructions(
+                "%coro.handle = call ptr @llvm.coro.begin(token %coro.id, ptr %coro.memory)",
+                f"br label %{first}",
+            ),
+        ),
+    ]
+
+
+def _end(self_parameter: str) -> list[Block]:
+    return [
+        Block(
+            "coro.final",
+            _instructions(
+                f"store i32 0, ptr {self_parameter}, align 4",
+                "%coro.last = call i8 @llvm.coro.suspend(token none, i1 true)",
+                "switch i8 %coro.last, label %coro.leave [ i8 0, label %coro.again ]",
+            ),
+        ),
+        Block("coro.again", _instructions("unreachable")),
+        Block(
+            "coro.leave",
+            _instructions(
+                "call void @llvm.coro.end(ptr %coro.handle, i1 false, token none)",
+                "ret ptr %coro.handle",
+            ),
+        ),
+    ]
+
+
+def _instructions(*lines: str) -> list[Instruction]:
+    return [Instruction(line) for line in lines]

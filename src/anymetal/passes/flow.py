@@ -1,0 +1,120 @@
+"""Control flow of one function: an order of its blocks that keeps loops together.
+
+When lanes of a simdgroup stand at different places, those at the lowest place run first, so that they
+catch up with the others. "Lowest" must put everything inside a loop before everything after it: with
+plain reverse postorder, a lane that left a loop can come before a lane still in it, and the two never meet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anymetal.passes.ir import Function
+
+Graph = dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A strongly connected part of the graph: where it is entered and all its blocks."""
+
+    header: str
+    blocks: frozenset[str]
+
+
+def graph_of(function: Function) -> Graph:
+    """Successors by label, for the blocks that can be reached."""
+    successors = {block.label: block.successors for block in function.blocks}
+    reached: Graph = {}
+    pending = [function.blocks[0].label]
+    while pending:
+        label = pending.pop()
+        if label not in reached:
+            reached[label] = successors[label]
+            pending.extend(successors[label])
+    return reached
+
+
+def loop_aware_order(graph: Graph, entry: str) -> tuple[list[str], list[Loop]]:
+    """Blocks in an order where a loop's blocks stand together, and all loops, outer ones first."""
+    order: list[str] = []
+    loops: list[Loop] = []
+    _order_part(graph, entry, order, loops)
+    return order, loops
+
+
+def _order_part(graph: Graph, entry: str, order: list[str], loops: list[Loop]) -> None:
+    for component in reversed(_components(graph, entry)):
+        first = component[0]
+        if len(component) == 1 and first not in graph[first]:
+            order.append(first)
+            continue
+        members = frozenset(component)
+        header = _entered_at(graph, members, entry)
+        loops.append(Loop(header, members))
+        inside = {b: [s for s in graph[b] if s in members and s != header] for b in component}
+        _order_part(inside, header, order, loops)
+
+
+def _entered_at(graph: Graph, members: frozenset[str], entry: str) -> str:
+    """The block through which control comes in; the first found, where a loop has several."""
+    if entry in members:
+        return entry
+    for block, successors in graph.items():
+        if block not in members:
+            for successor in successors:
+                if successor in members:
+                    return successor
+    return min(members)
+
+
+def _components(graph: Graph, entry: str) -> list[list[str]]:
+    """Tarjan's strongly connected components, last in topological order first, without recursion."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    on_stack: set[str] = set()
+    stack: list[str] = []
+    components: list[list[str]] = []
+    work: list[tuple[str, int]] = [(entry, 0)]
+    while work:
+        block, position = work.pop()
+        if position == 0:
+            index[block] = low[block] = len(index)
+            stack.append(block)
+            on_stack.add(block)
+        descended = False
+        for offset, successor in enumerate(graph[block][position:], position):
+            if successor not in index:
+                work.append((block, offset + 1))
+                work.append((successor, 0))
+                descended = True
+                break
+            if successor in on_stack:
+                low[block] = min(low[block], index[successor])
+        if descended:
+            continue
+        if low[block] == index[block]:
+            cut = stack.index(block)
+            components.append(stack[cut:])
+            on_stack.difference_update(stack[cut:])
+            del stack[cut:]
+        if work:
+            parent = work[-1][0]
+            low[parent] = min(low[parent], low[block])
+    return components
+
+
+def dominates(graph: Graph, entry: str, block: str, target: str) -> bool:
+    """Whether every path from `entry` to `target` passes `block`."""
+    if block == target:
+        return True
+    seen = {block}
+    pending = [entry] if entry != block else []
+    while pending:
+        label = pending.pop()
+        if label == target:
+            return False
+        if label not in seen:
+            seen.add(label)
+            pending.extend(graph[label])
+    return True
