@@ -427,6 +427,11 @@ int am_run(const Launch* launch) {
   return run.stop;
 }
 
+void am_free_log(LogSink* sink) {
+  free(sink->data);
+  sink->data = nullptr;
+}
+
 void am_log(am_group* group, int level, const char* subsystem, const char* category,
             const char* format, const am_log_value* values, unsigned count) {
   Worker* worker = worker_of_this_thread();

@@ -13,7 +13,6 @@ from anymetal.msl import clang
 from anymetal.msl.cache import default_store, digest_of
 
 _SOURCES = ("runtime.cpp", "scheduler.h", "system.h", "log_sink.h")
-_FLAGS = ("-O2", "-fno-threadsafe-statics")
 
 
 class LogSink(ctypes.Structure):
@@ -49,6 +48,7 @@ class Runtime:
         self.frame_size = ctypes.CFUNCTYPE(ctypes.c_ulong, ctypes.c_void_p)(
             self._code.address("am_frame_size")
         )
+        self.free_log = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._code.address("am_free_log"))
         reset = ctypes.CFUNCTYPE(None)(self._code.address("am_runtime_reset"))
         reset()
         if hasattr(os, "register_at_fork"):
@@ -69,14 +69,11 @@ _start_lock = threading.Lock()
 @functools.cache
 def _start() -> Runtime:
     store = default_store()
-    key = digest_of(
-        source_digest(), clang.headers_digest(), clang.toolchain_version(), jit.host_processor()
-    )
+    key = digest_of(source_digest(), clang.toolchain_key())
     entry = store.get("runtime", key)
     if entry is not None:
         return Runtime(entry.payload)
-    folder = Path(__file__).parent
-    ir = clang.compile_support(folder / "runtime.cpp", extra_flags=_FLAGS)
+    ir = clang.compile_support(Path(__file__).parent / "runtime.cpp")
     code = jit.object_code(ir, level=2)
     store.put("runtime", key, {}, code)
     return Runtime(code)
