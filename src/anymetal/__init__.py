@@ -1,1 +1,29 @@
 """Write a Metal kernel for PyTorch once; run it, check it, tune it and ship it from any machine."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from anymetal.launch.shader import Kernel, ShaderLibrary, compile_shader
+
+__version__ = "0.1.0"
+
+__all__ = ["Kernel", "ShaderLibrary", "__version__", "compile_shader"]
+
+
+def __getattr__(name: str) -> object:
+    """Import torch and LLVM when they are asked for: the command's help needs neither."""
+    if name not in __all__:
+        raise AttributeError(f"module 'anymetal' has no attribute {name!r}")
+    from anymetal.launch import shader  # noqa: PLC0415
+
+    for public in ("Kernel", "ShaderLibrary", "compile_shader"):
+        globals()[public] = getattr(shader, public)
+    return globals()[name]
+
+
+# With torch there already, waiting saves little, and the first compile_shader would pay for it.
+if "torch" in sys.modules:
+    __getattr__("compile_shader")

@@ -19,6 +19,10 @@ class UnsupportedError(KernelSyntaxError):
     """Valid Metal that anymetal does not run: textures, ray tracing, Metal 4 tensors."""
 
 
+class UnsetConstantError(AnymetalError, RuntimeError):
+    """A kernel uses function constants that have no value."""
+
+
 class KernelTimeout(AnymetalError, RuntimeError):
     """A kernel made no progress for longer than the time limit."""
 

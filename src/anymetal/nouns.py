@@ -56,6 +56,7 @@ class EntryPoint:
     parameters: tuple[Parameter, ...]
     position: Position
     max_total_threads: int | None = None
+    scope: str = ""  # the namespaces around it, as in "a::b": its expression is read there
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ class Program:
     key: str
     max_total_threads: int | None = None
     threadgroup_variables: tuple[ThreadgroupVariable, ...] = ()
+    first_line: int = 1  # line of the compiled text where the prepared text starts
 
 
 @dataclass(frozen=True)

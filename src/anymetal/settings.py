@@ -26,6 +26,13 @@ class Setting:
         except ValueError:
             raise ValueError(f"{self.variable}={self.text()!r}: expected a number") from None
 
+    def flag(self) -> bool:
+        """1 is on; 0 and nothing are off. Other words are refused: `true` must not mean off."""
+        text = self.text()
+        if text not in ("", "0", "1"):
+            raise ValueError(f"{self.variable}={text!r}: expected 0 or 1")
+        return text == "1"
+
     def path(self) -> Path:
         return Path(self.text()).expanduser()
 
@@ -46,5 +53,10 @@ TIME_LIMIT = Setting(
 FAST_MATH = Setting(
     "PYTORCH_MPS_FAST_MATH", "0", "1 compiles kernels with fast math, as PyTorch on a Mac does"
 )
+CHECK = Setting(
+    "ANYMETAL_CHECK",
+    "0",
+    "1 checks every kernel call of the process and prints what is found to stderr",
+)
 
-ALL = (CACHE_DIR, CACHE_MEGABYTES, TIME_LIMIT, FAST_MATH)
+ALL = (CACHE_DIR, CACHE_MEGABYTES, TIME_LIMIT, FAST_MATH, CHECK)

@@ -159,7 +159,7 @@ CONDITIONAL_IN_LOOP = (
 
 def test_coroutine_lanes_meet_at_the_end_of_a_loop_with_a_conditional_collective() -> None:
     kinds, text = coroutine_text(CONDITIONAL_IN_LOOP)
-    assert kinds == [3, 2]
+    assert kinds == [3, 4]
     assert "[ %n, %am.meet0" in text
 
 

@@ -1,0 +1,1 @@
+"""Calls: Python arguments become a launch of a compiled kernel."""

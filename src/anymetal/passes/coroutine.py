@@ -24,7 +24,7 @@ from anymetal.passes.machine import (
 )
 
 COROUTINE = "am_coroutine"
-BARRIER, SIMDGROUP_BARRIER, COLLECTIVE = 1, 2, 3
+BARRIER, SIMDGROUP_BARRIER, COLLECTIVE, LOOP_END = 1, 2, 3, 4
 FRAME_ALIGNMENT = 64
 _DECLARATIONS = (
     "declare token @llvm.coro.id(i32, ptr, ptr, ptr)",
@@ -101,7 +101,7 @@ def _suspend_before_terminator(function: Function, label: str, name: str) -> Non
     old_label, successors = block.label, block.successors
     terminator = block.instructions.pop()
     block.instructions += [
-        Instruction(f"%{rest}.s = call i8 @am_suspend(i32 {SIMDGROUP_BARRIER})"),
+        Instruction(f"%{rest}.s = call i8 @am_suspend(i32 {LOOP_END})"),
         Instruction(f"%{rest}.c = icmp eq i8 %{rest}.s, 0"),
         Instruction(f"br i1 %{rest}.c, label %{rest}, label %{leave}"),
     ]

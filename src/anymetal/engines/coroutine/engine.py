@@ -37,7 +37,7 @@ SIMD_WIDTH = 32
 _INTERRUPTED, _TIMED_OUT, _NO_MEMORY = 1, 2, 3
 
 # runtime.cpp's Launch: what changes with each call first, then what the kernel fixes.
-_CHANGING = struct.Struct("=Q8IdQ")
+_CHANGING = struct.Struct("=Q8IdQQ")
 _FIXED = struct.Struct("=QQQ31Q")
 
 
@@ -155,6 +155,7 @@ class CoroutineExecutable:
         group_size: tuple[int, int, int],
         workers: int,
         threadgroup_memory: dict[int, int] | None = None,
+        listener_data: int = 0,
     ) -> None:
         """The short way in: `buffers` is the address of a table of buffer addresses."""
         fixed = self._fixed_part(threadgroup_memory) if threadgroup_memory else self._fixed
@@ -169,6 +170,7 @@ class CoroutineExecutable:
             on_main,
             limit,
             ctypes.addressof(sink) if sink else 0,
+            listener_data,
         )
         outcome = self._runtime.run(changing + fixed)
         if sink is not None:

@@ -34,10 +34,33 @@ def host_processor() -> str:
     return f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
 
 
-def object_code(ir: str, level: int = 3) -> bytes:
-    """Optimises a module, coroutines included, and compiles it for this processor."""
+def inlined(ir: str) -> str:
+    """A module with everything inlined that asks for it, variables in registers, and no more."""
     with _lock:
         module = llvm.parse_assembly(ir)
+        manager = llvm.create_new_module_pass_manager()
+        manager.add_always_inliner_pass()
+        for _ in range(2):
+            manager.add_sroa_pass()
+            manager.add_simplify_cfg_pass()
+            manager.add_instruction_combine_pass()
+        manager.add_global_dead_code_eliminate_pass()
+        builder = llvm.create_pass_builder(
+            _target_machine(1), llvm.create_pipeline_tuning_options(speed_level=1)
+        )
+        manager.run(module, builder)
+        return str(module)
+
+
+def object_code(ir: str, level: int = 3, linked: str | None = None) -> bytes:
+    """Optimises a module, coroutines included, and compiles it for this processor.
+
+    `linked` is a second module whose functions the first one may call and inline.
+    """
+    with _lock:
+        module = llvm.parse_assembly(ir)
+        if linked is not None:
+            module.link_in(llvm.parse_assembly(linked))
         machine = _target_machine(level)
         options = llvm.create_pipeline_tuning_options(speed_level=level)
         options.loop_vectorization = level > 1

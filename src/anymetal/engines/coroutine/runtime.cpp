@@ -23,6 +23,7 @@ struct Launch {
   unsigned on_main_thread;  // 1: Ctrl-C is delivered to the calling thread
   double time_limit;        // seconds without a finished threadgroup; 0: none
   LogSink* log;
+  void* listener_data;
   void* kernel;              // am_coroutine or am_group_main
   unsigned long frame_size;  // 0: a plain loop over threads
   unsigned long static_memory;
@@ -98,7 +99,8 @@ void describe_grid(const Run& run, am_group& group) {
     nominal *= launch.group_size[axis];
   }
   group.nominal_simdgroups = divide_up(nominal, AM_SIMD_WIDTH);
-  group.run = launch.log;
+  group.log = launch.log;
+  group.listener_data = launch.listener_data;
 }
 
 bool prepare_worker(Worker& worker, const Run& run) {
@@ -117,16 +119,21 @@ bool prepare_worker(Worker& worker, const Run& run) {
   group.threadgroup_memory = worker.state.memory;
   for (int i = 0; i < 31; ++i)
     group.dynamic_memory[i] = launch.dynamic_memory[i] ? worker.state.memory + offsets[i] : nullptr;
+  worker.state.listener.launch_started(launch.listener_data, group, worker.state.frames,
+                                       nominal * launch.frame_size);
   return true;
 }
 
 void run_group(Worker& worker, const Run& run, unsigned long number) {
   place_group(run, number, worker.state.group);
+  GroupState& state = worker.state;
+  state.listener.group_started(state.group, number);
   const Launch& launch = *run.launch;
   if (launch.frame_size)
-    worker.state.run_coroutines((Coroutine)launch.kernel, launch.buffers, launch.frame_size);
+    state.run_coroutines((Coroutine)launch.kernel, launch.buffers, launch.frame_size);
   else
-    ((GroupLoop)launch.kernel)(launch.buffers, &worker.state.group);
+    ((GroupLoop)launch.kernel)(launch.buffers, &state.group);
+  state.listener.group_finished(state.group);
 }
 
 // --- a worker's share ------------------------------------------------------------------------------
@@ -436,7 +443,7 @@ void am_log(am_group* group, int level, const char* subsystem, const char* categ
             const char* format, const am_log_value* values, unsigned count) {
   Worker* worker = worker_of_this_thread();
   if (worker) __atomic_store_n(&worker->busy_log, 1u, __ATOMIC_SEQ_CST);
-append_log(*(LogSink*)group->run, {subsystem, category, format, level, count}, values);
+append_log(*(LogSink*)group->log, {subsystem, category, format, level, count}, values);
   if (worker) __atomic_store_n(&worker->busy_log, 0u, __ATOMIC_SEQ_CST);
 }
 }

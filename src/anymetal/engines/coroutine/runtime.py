@@ -12,7 +12,7 @@ from anymetal.engines.coroutine import jit
 from anymetal.msl import clang
 from anymetal.msl.cache import default_store, digest_of
 
-_SOURCES = ("runtime.cpp", "scheduler.h", "system.h", "log_sink.h")
+_SOURCES = ("runtime.cpp", "scheduler.h", "system.h", "log_sink.h", "run_listener.h")
 
 
 class LogSink(ctypes.Structure):

@@ -3,9 +3,11 @@
 // Lanes of a simdgroup run until each stands somewhere. Those at the lowest collective site go on
 // together: lanes that took the other branch, or left a loop early, wait at a higher site until these
 // catch up. A simdgroup all of whose live lanes stand at a threadgroup barrier waits for the others.
+// The Listener (run_listener.h) is told of every meeting and every barrier before the threads go on.
 #pragma once
 
 #include <anymetal/machine.h>
+#include <run_listener.h>
 
 #include "system.h"
 
@@ -17,6 +19,7 @@ constexpr unsigned kMaxThreads = 1024;
 constexpr unsigned kNoSite = ~0u;
 
 struct GroupState {
+  Listener listener;
   am_group group;
   char* memory;  // threadgroup memory, static and dynamic
   unsigned long memory_capacity;
@@ -49,6 +52,7 @@ struct GroupState {
       settle(s);
     }
     while (anyone_waits()) {
+      listener.barrier_reached(group, threads);
       for (unsigned s = 0; s < group.simdgroups; ++s) {
         pass_barrier(s);
         settle(s);
@@ -121,6 +125,7 @@ struct GroupState {
         active |= (unsigned)(lane_threads[lane].site == site) << lane;
       simd.active = active;
       simd.leader = __builtin_ctz(active);
+      listener.lanes_met(simd, lane_threads, site, active);
       if (active == ~0u) {
         for (unsigned lane = 0; lane < AM_SIMD_WIDTH; ++lane) resume(s * AM_SIMD_WIDTH + lane);
       } else {

@@ -15,6 +15,7 @@ enum am_wait : unsigned {
   AM_THREADGROUP_BARRIER = 1,  // all live threads of the threadgroup
   AM_SIMDGROUP_BARRIER = 2,    // the live lanes standing at this site
   AM_COLLECTIVE = 3,           // the live lanes standing at this site
+  AM_LOOP_END = 4,             // likewise; put in by passes/coroutine.py
 };
 
 struct am_group {
@@ -28,7 +29,8 @@ struct am_group {
   unsigned nominal_simdgroups; // dispatch_simdgroups_per_threadgroup
   char* threadgroup_memory;    // the arrays declared in the kernel's body
   char* dynamic_memory[31];    // [[threadgroup(n)]] parameters
-  void* run;                   // the runtime's own state of the launch (log, checker)
+  void* log;                   // the runtime's: where os_log messages go
+  void* listener_data;         // the runtime's: what instrumented code reports to
 };
 
 struct am_simdgroup {
@@ -49,9 +51,11 @@ struct am_thread {
   am_group* group;
 };
 
-// passes/machine.py reads these two members from IR.
+// The passes read these members from IR.
 static_assert(__builtin_offsetof(am_thread, group) == 32);
+static_assert(__builtin_offsetof(am_thread, index) == 20);
 static_assert(__builtin_offsetof(am_group, threadgroup_memory) == 72);
+static_assert(__builtin_offsetof(am_group, listener_data) == 336);
 
 extern "C" {
 // This thread. A pass puts the kernel's own parameter in place of each call.

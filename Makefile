@@ -1,0 +1,69 @@
+# Every target makes .venv and installs what it needs first; a second run finds that done.
+#
+#   make demo         compile and run four kernels, compare each with float64
+#   make test         all tests
+#   make lint         formatting, style and types
+#   make conformance  compile the kernels of a published package and of torch's headers
+#   make bench        time the engine
+#
+# PYTHON chooses the interpreter. PIP_FLAGS is handed to pip: on Linux,
+#   make demo PIP_FLAGS='--extra-index-url https://download.pytorch.org/whl/cpu'
+# gets the torch build without CUDA, which is a tenth of the download.
+
+PYTHON ?= python3
+PIP_FLAGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+TESTS ?= tests
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format conformance bench clean
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q' | head -1
+	@sed -n 's/^#   make \([a-z]*  \)/  make \1/p' Makefile
+
+demo: $(VENV)/.installed
+	$(BIN)/anymetal demo
+
+test: $(VENV)/.developer
+	$(BIN)/python -m pytest $(TESTS) -n auto
+
+lint: $(VENV)/.developer
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.developer
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+conformance: $(VENV)/.developer
+	$(BIN)/python -m conformance
+
+bench: $(VENV)/.developer
+	$(BIN)/python benchmarks/engines.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# Some distributions ship Python without ensurepip; then the pip that is there fills the new venv.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo "anymetal needs Python 3.10 or newer; choose one with PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import venv' \
+	  || { echo "$(PYTHON) has no venv module: install it (Debian: python3-venv)" >&2; exit 1; }
+	@if $(PYTHON) -c 'import ensurepip' 2>/dev/null; then \
+	  $(PYTHON) -m venv $(VENV); \
+	else \
+	  $(PYTHON) -m venv --without-pip $(VENV) \
+	    && $(PYTHON) -m pip --python $(BIN)/python install pip; \
+	fi || { rm -rf $(VENV); echo "could not make $(VENV)" >&2; exit 1; }
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.developer: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) --constraint constraints.txt --editable '.[dev]'
+	@touch $(VENV)/.installed $@

@@ -1,0 +1,158 @@
+"""`python -m conformance`: fetch, compile, run, and say whose fault each failure is.
+
+The exit status is 1 when something is wrong on our side, or is not as the cases say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from conformance import lint, wheel
+from conformance.case import CASES, Case
+from conformance.run import Outcome, run_all
+
+VERDICTS = {
+    "right": "[green]right[/green]",
+    "kernel's fault": "[yellow]kernel's fault[/yellow]",
+    "refused": "[yellow]refused, rightly[/yellow]",
+    "our fault": "[red]WRONG[/red]",
+    "unexpected": "[red]UNEXPECTED[/red]",
+}
+
+
+def main() -> int:
+    options = parse_arguments()
+    console = Console(width=None if os.isatty(1) else 140)
+    sources = wheel.fetch()
+    reports: list[lint.FileReport] = []
+    if not options.no_lint:
+        reports = [*lint.lint_files(sources.files), *lint.lint_c10()]
+        print_lint(console, reports, sources)
+    outcomes: list[Outcome] = []
+    if not options.no_run:
+        outcomes = run_all(selected(options.only), sources)
+        print_outcomes(console, outcomes)
+    if options.json:
+        options.json.write_text(json.dumps(as_json(sources, reports, outcomes), indent=2) + "\n")
+    faults = [fault for report in reports for fault in report.faults]
+    return 1 if faults or any(outcome.failed for outcome in outcomes) else 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="conformance", description=__doc__.splitlines()[0])
+    parser.add_argument("--no-lint", action="store_true", help="run the cases only")
+    parser.add_argument("--no-run", action="store_true", help="compile only")
+    parser.add_argument("--only", nargs="+", metavar="KERNEL", help="run these kernels only")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
+    return parser.parse_args()
+
+
+def selected(names: list[str] | None) -> list[Case]:
+    known = {case.kernel for case in CASES}
+    if unknown := set(names or ()) - known:
+        raise SystemExit(f"no case for {', '.join(sorted(unknown))}")
+    return [case for case in CASES if not names or case.kernel in names]
+
+
+def print_lint(console: Console, reports: list[lint.FileReport], sources: wheel.Sources) -> None:
+    table = Table(title=f"Compiled: metalcore {sources.version} and torch's c10/metal headers")
+    for heading in ("file", "kernels", "compiled", "own fault", "seconds"):
+        table.add_column(heading, justify="left" if heading == "file" else "right")
+    for report in reports:
+        own = sum(verdict.own_fault for verdict in report.verdicts)
+        counts = (len(report.verdicts), report.compiled, own)
+        table.add_row(report.file, *map(str, counts), f"{report.seconds:.1f}")
+    console.print(table)
+    for report in reports:
+        for fault in report.faults:
+            console.print(f"does not compile: {fault}", style="red", markup=False)
+        for verdict in report.verdicts:
+            if verdict.own_fault:
+                console.print(f"own fault: {verdict.kernel}: {verdict.complaint}", markup=False)
+    print_lint_totals(console, reports, sources)
+
+
+def print_lint_totals(
+    console: Console, reports: list[lint.FileReport], sources: wheel.Sources
+) -> None:
+    files = sum(not report.faults for report in reports)
+    kernels = sum(len(report.verdicts) for report in reports)
+    compiled = sum(report.compiled for report in reports)
+    accepted = {v.kernel for r in reports for v in r.verdicts if v.complaint is None or v.own_fault}
+    missing = sorted(sources.compiled_by_apple - accepted)
+    console.print(
+        f"{files} of {len(reports)} files, {compiled} of {kernels} kernels compiled. Apple's "
+        f"compiler put {len(sources.compiled_by_apple)} kernels into the wheel's metallib; "
+        f"{len(missing)} of them are not accepted here.",
+    )
+    if missing:
+        console.print("not accepted: " + ", ".join(missing), style="red", markup=False)
+
+
+def print_outcomes(console: Console, outcomes: list[Outcome]) -> None:
+    table = Table(title="Run against float64")
+    for heading in ("kernel", "inputs", "error", "allowed", "verdict"):
+        table.add_column(heading, justify="right" if heading in ("error", "allowed") else "left")
+    for outcome in outcomes:
+        error = "-" if outcome.error is None else f"{outcome.error:.1e}"
+        limit = f"{outcome.case.tolerance.limit:.1e}"
+        verdict = VERDICTS[outcome.verdict]
+        table.add_row(outcome.case.kernel, outcome.case.note, error, limit, verdict)
+    console.print(table)
+    print_group(console, outcomes, "kernel's fault", "Wrong because the kernel itself is wrong:")
+    print_group(console, outcomes, "refused", "Refused, as a Mac refuses them:")
+    print_group(console, outcomes, "our fault", "Wrong here:")
+    print_group(console, outcomes, "unexpected", "Not as the case says:")
+    counts = Counter(outcome.verdict for outcome in outcomes)
+    kernels = len({outcome.case.kernel for outcome in outcomes})
+    parts = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
+    console.print(f"{len(outcomes)} cases of {kernels} kernels: {parts}.")
+
+
+def print_group(console: Console, outcomes: list[Outcome], verdict: str, title: str) -> None:
+    group = [outcome for outcome in outcomes if outcome.verdict == verdict]
+    if group:
+        console.print(title, style="bold")
+    for outcome in group:
+        note = f" ({outcome.case.note})" if outcome.case.note else ""
+        console.print(f"  {outcome.case.kernel}{note}: {outcome.detail}", markup=False)
+
+
+def as_json(
+    sources: wheel.Sources, reports: list[lint.FileReport], outcomes: list[Outcome]
+) -> dict[str, object]:
+    return {
+        "metalcore": sources.version,
+        "files": [
+            {
+                "file": report.file,
+                "kernels": len(report.verdicts),
+                "compiled": report.compiled,
+                "seconds": report.seconds,
+                "faults": report.faults,
+            }
+            for report in reports
+        ],
+        "cases": [
+            {
+                "kernel": outcome.case.kernel,
+                "inputs": outcome.case.note,
+                "error": outcome.error,
+                "allowed": outcome.case.tolerance.limit,
+                "verdict": outcome.verdict,
+                "detail": outcome.detail,
+            }
+            for outcome in outcomes
+        ],
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

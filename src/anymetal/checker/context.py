@@ -1,0 +1,158 @@
+"""Which check is on: `with check() as report:` or ANYMETAL_CHECK=1 for the whole process.
+
+`active()` is asked on every launch. A kernel call belongs to the innermost check that its own thread
+(or task) has entered; a thread that has entered none, such as one of autograd's, belongs to the one
+entered last anywhere. Findings go to that check alone, so a test can look at a defect on purpose
+while a check around it stays clean.
+
+With ANYMETAL_CHECK=1 each error is printed to stderr when it is found, and warnings and a summary when
+the process ends. The exit status stays the program's own: `anymetal check` is there to set it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from contextvars import ContextVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from anymetal import settings
+from anymetal.checker.annotations import annotation_lines, wanted
+from anymetal.checker.report import Report, Severities
+from anymetal.checker.terminal import print_findings, print_summary
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from anymetal.checker.finding import Finding
+
+Outputs = Sequence[Any] | None
+
+
+class ActiveCheck:
+    """A check that is on: where findings go, and what was asked for.
+
+    `outputs` is None when a buffer written in part is a warning, the tensors for which it is an
+    error, or () when it is nothing. `nan` asks where the first NaN or infinity was born.
+    """
+
+    def __init__(self, report: Report, outputs: Outputs = None, nan: bool = False) -> None:
+        self.report = report
+        self.outputs = _checked_outputs(outputs)
+        self.nan = nan
+        self._around: ActiveCheck | None = None
+
+    def __enter__(self) -> Self:
+        self._around = _mine.get()
+        _mine.set(self)
+        with _lock:
+            _entered.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with _lock:
+            _entered.remove(self)
+        # Not ContextVar.reset: a fixture or a task may leave in another context than it entered.
+        if _mine.get() is self:
+            _mine.set(self._around)
+
+
+class check:  # noqa: N801  (a context manager is used like a function)
+    """Run every kernel call inside checked.
+
+        with anymetal.check() as report:
+            lib.softmax_rows(x, y, n, threads=..., group_size=...)
+        assert not report.findings
+
+    `outputs`: tensors that a launch must write completely; None makes a part left out a warning,
+    () says nothing about it. `nan`: also look for the first NaN or infinity. `severity`: what a
+    kind of finding counts as, for example {"uninitialised": "error", "misaligned": "off"}.
+    """
+
+    def __init__(
+        self,
+        *,
+        outputs: Outputs = None,
+        nan: bool = False,
+        severity: Severities | None = None,
+    ) -> None:
+        self._outputs = _checked_outputs(outputs)
+        self._nan = nan
+        self._severity = severity
+        Report(severity)  # complains about a wrong severity here and not on entry
+        self._stack: list[ActiveCheck] = []
+
+    def __enter__(self) -> Report:
+        current = ActiveCheck(Report(self._severity), self._outputs, self._nan)
+        self._stack.append(current.__enter__())
+        return current.report
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.pop().__exit__(kind, error, trace)
+
+
+_lock = threading.Lock()
+_entered: list[ActiveCheck] = []
+_mine: ContextVar[ActiveCheck | None] = ContextVar("anymetal check", default=None)
+
+
+def active() -> ActiveCheck | None:
+    """The check that a kernel call made here and now belongs to, or None."""
+    return _innermost() if _entered else None
+
+
+def _innermost() -> ActiveCheck | None:
+    with _lock:
+        current = _mine.get()
+        # A task started inside a check can outlive it.
+        while current is not None and current not in _entered:
+            current = current._around
+        return current or (_entered[-1] if _entered else None)
+
+
+def _checked_outputs(outputs: Outputs) -> tuple[Any, ...] | None:
+    if outputs is None:
+        return None
+    if hasattr(outputs, "data_ptr"):
+        raise TypeError("outputs is one tensor, expected a sequence of them: write outputs=[tensor]")
+    tensors = tuple(outputs)
+    for tensor in tensors:
+        if not hasattr(tensor, "data_ptr"):
+            raise TypeError(f"outputs holds {type(tensor).__name__}, expected tensors")
+    return tensors
+
+
+def check_process() -> Report:
+    """Check every kernel call from now on, and print what is found to stderr."""
+    report = Report(listener=_print_error)
+    ActiveCheck(report).__enter__()
+    atexit.register(_print_rest, report, os.getpid())
+    return report
+
+
+def _print_error(finding: Finding) -> None:
+    if finding.severity == "error":
+        print_findings([finding], sys.stderr)
+
+
+def _print_rest(report: Report, process: int) -> None:
+    """What has not been printed yet. A forked child leaves this to the process that started it."""
+    if os.getpid() != process or not (report.launches or report.findings):
+        return
+    print_findings(report.warnings, sys.stderr)
+    print_summary(report, sys.stderr)
+    if wanted():
+        print(*annotation_lines(report), sep="\n", file=sys.stderr)
+
+
+if settings.CHECK.flag():
+    check_process()

@@ -1,0 +1,192 @@
+"""A finding goes in, a sentence on the usual fix comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anymetal.checker.finding import Finding, Kind, Place
+
+
+def hint_for(finding: Finding) -> str:
+    """What usually mends a finding of this kind in this situation."""
+    advice = _ADVICE[finding.kind]
+    return advice if isinstance(advice, str) else advice(finding)
+
+
+def _out_of_bounds(finding: Finding) -> str:
+    if finding.index is not None and finding.index < 0:
+        return (
+            "The index is below zero: test it before it is used as an address, for example where a"
+            " label such as -100 means `ignore`."
+        )
+    space = _space(finding)
+    if space in ("threadgroup", "thread"):
+        return (
+            "The array has a fixed size: make it large enough for the longest row, or work through"
+            " the row in tiles of the array's size."
+        )
+    if finding.place.access.startswith("write"):
+        return (
+            "A grid is often rounded up to whole threadgroups: pass the number of elements and"
+            " return early, as in `if (in_grid >= count) return;`."
+        )
+    return (
+        "Load only where the index is below the number of elements; the last tile and the last"
+        " vector of a row usually need the test."
+    )
+
+
+def _race(finding: Finding) -> str:
+    first, second = finding.other, finding.place
+    if first is None:
+        return "Give each thread elements of its own, or make the access atomic."
+    if _atomic(first) != _atomic(second):
+        return (
+            f"Make both accesses atomic: use atomic_load_explicit or atomic_store_explicit"
+            f" {_at(second if _atomic(first) else first)}."
+        )
+    if None not in (first.threadgroup, second.threadgroup) and (
+        first.threadgroup != second.threadgroup
+    ):
+        return (
+            "No barrier orders threadgroups: give each threadgroup elements of its own, use"
+            " atomics, or split the kernel into two launches."
+        )
+    return _race_in_threadgroup(finding, first, second)
+
+
+def _race_in_threadgroup(finding: Finding, first: Place, second: Place) -> str:
+    barrier = f"threadgroup_barrier({_flags(finding)})"
+    writes = first.access.startswith("write") and second.access.startswith("write")
+    if first.line is None or second.line is None:
+        return f"Put {barrier} between the two accesses."
+    if first.line == second.line and writes:
+        return (
+            "Let one thread write the element (`if (in_group == 0)`), or give each thread an"
+            " element of its own."
+        )
+    if second.line <= first.line:
+        return (
+            f"The next round of the loop reaches line {second.line} while a slower simdgroup is"
+            f" still at line {first.line}: put {barrier} at the end of the loop's body."
+        )
+    return f"Put {barrier} between lines {first.line} and {second.line}."
+
+
+def _barrier_divergence(finding: Finding) -> str:
+    if finding.severity == "warning":
+        return (
+            "Let threads without work skip the work and not the barrier: replace the early return"
+            " by a condition around the loads and stores."
+        )
+    return (
+        "All threads of a threadgroup must reach the same barrier: move it out of the branch, or"
+        " make the condition the same for all of them."
+    )
+
+
+def _barrier_flags(finding: Finding) -> str:
+    return (
+        f"The barrier orders execution but not this memory: write"
+        f" threadgroup_barrier({_flags(finding)})."
+    )
+
+
+def _uninitialised(finding: Finding) -> str:
+    space = _space(finding)
+    if space == "threadgroup":
+        return (
+            "Fill the array before the barrier in front of the read, or read only the slots that"
+            " are written: a small threadgroup has fewer simdgroups than the array has slots."
+        )
+    if space == "thread":
+        return "Give the array an initialiser: `= {}` sets every element to zero."
+    return "Write the element first, in this kernel or before the launch; torch.zeros does it."
+
+
+def _misaligned(finding: Finding) -> str:
+    if finding.severity == "warning":
+        return (
+            "The address is aligned for an element and not for the whole vector: pass a tensor that"
+            " starts at a multiple of the vector's size, or use the packed_ type."
+        )
+    return (
+        "Align the address to the type: check the offset of the view that was passed and every"
+        " pointer cast, or load the elements one by one."
+    )
+
+
+def _limits(finding: Finding) -> str:
+    message = finding.message.lower()
+    if "buffer" in message:
+        return "Pack small arguments into one struct or one tensor; a kernel takes 31 buffers."
+    if "memory" in message or "bytes" in message or "kib" in message:
+        return "Use smaller tiles, a narrower type such as half, or one array for two purposes."
+    return "Launch smaller threadgroups and let each thread do more elements in a loop."
+
+
+def _collective(finding: Finding) -> str:
+    return (
+        "Call it outside the branch, so that every lane takes part, and let lanes without work"
+        " pass a neutral value (0 for a sum, -INFINITY for a maximum)."
+    )
+
+
+def _arithmetic(finding: Finding) -> str:
+    if "shift" in finding.message.lower():
+        return "Keep the count below the width of the type, for example with `count & 31`."
+    return "Test the divisor first; a GPU does not trap and returns any value."
+
+
+def _silence(finding: Finding) -> str:
+    return "For example: // anymetal: allow(race) every thread writes the same flag"
+
+
+def _atomic(place: Place) -> bool:
+    return "atomic" in place.access
+
+
+def _at(place: Place) -> str:
+    return "at both places" if place.line is None else f"at line {place.line}"
+
+
+def _space(finding: Finding) -> str:
+    """The address space, from the message where the finding does not say."""
+    if finding.space:
+        return finding.space
+    words = finding.message.split()
+    return next((word for word in ("threadgroup", "device", "constant") if word in words), "")
+
+
+def _flags(finding: Finding) -> str:
+    return f"mem_flags::mem_{'device' if _space(finding) == 'device' else 'threadgroup'}"
+
+
+_ADVICE: dict[Kind, str | Callable[[Finding], str]] = {
+    "out_of_bounds": _out_of_bounds,
+    "race": _race,
+    "barrier_divergence": _barrier_divergence,
+    "barrier_flags": _barrier_flags,
+    "uninitialised": _uninitialised,
+    "unwritten_output": (
+        "Check the number of threads and the row length against the tensor's shape; where a part"
+        " is meant to stay as it is, pass outputs=() to the check."
+    ),
+    "misaligned": _misaligned,
+    "element_size": (
+        "Pass a tensor of the type the kernel reads, or call the kernel's instance for this dtype."
+    ),
+    "read_only": "Declare the parameter `device T*` without const, or write to another buffer.",
+    "limits": _limits,
+    "collective_divergence": _collective,
+    "arithmetic": _arithmetic,
+    "nan": (
+        "Look at the operands of this line: subtract the maximum before exp, add an epsilon under"
+        " a square root or a division, and sum halves in float."
+    ),
+    "timeout": (
+        "Check the condition of the loop at this line; waiting for another threadgroup never"
+        " ends, as they need not run at the same time."
+    ),
+    "silence": _silence,
+}

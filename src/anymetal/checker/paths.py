@@ -1,0 +1,24 @@
+"""File names as machines want them: relative to the repository, with forward slashes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+
+def repository_path(file: str) -> str:
+    """A file inside the workspace or the working directory without that prefix."""
+    path = Path(file)
+    if not path.is_absolute():
+        return path.as_posix()
+    for root in (os.environ.get("GITHUB_WORKSPACE"), Path.cwd()):
+        if root and path.is_relative_to(root):
+            return path.relative_to(root).as_posix()
+    return path.as_posix()
+
+
+def uri_reference(file: str) -> str:
+    """A file as a URI: relative where it can be; names such as <shader> are escaped."""
+    path = repository_path(file)
+    return Path(path).as_uri() if Path(path).is_absolute() else quote(path)

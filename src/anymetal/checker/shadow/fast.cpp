@@ -1,0 +1,149 @@
+// The checks that stand in a kernel before each access: quick when all is well, else am_check_slowly.
+//
+// Linked into the instrumented kernel as IR and inlined there; `size`, `align_mask` and `site` are constants.
+#include "findings.h"
+#include "state.h"
+
+// Not `inline`: the definitions must be there for the kernel to link against.
+#define AM_CHECK __attribute__((always_inline))
+
+namespace {
+
+// Whether `record` can be in no conflict with `thread` now: of an earlier launch, behind a barrier of this
+// threadgroup, or its own. (Behind a simdgroup barrier counts too, but is left to the slow path.)
+AM_INLINE bool settled(const am_checks* checks, unsigned ordered, unsigned long record,
+                       unsigned thread) {
+  unsigned epoch = am_epoch_of(record);
+  if (epoch < checks->launch_first) return true;
+  return epoch >= checks->group_first && (epoch < ordered || am_thread_of(record) == thread);
+}
+
+// The record of a read, joined with what was known of earlier ones.
+AM_INLINE unsigned long joined(const am_checks* checks, unsigned ordered, unsigned long before,
+                               unsigned long mine) {
+  unsigned epoch = am_epoch_of(before);
+  if (epoch < checks->launch_first) return mine;
+  unsigned readers = before & kReaders;
+  unsigned atomic = before & mine & kAtomicReads;
+  if (epoch < checks->group_first) {
+    readers = AM_OTHER_THREADGROUP;
+  } else if (epoch < ordered) {
+    if (readers != AM_OTHER_THREADGROUP) return mine;
+  } else if (am_thread_of(before) != am_thread_of(mine)) {
+    unsigned seen = am_thread_of(before) / AM_SIMD_WIDTH == am_thread_of(mine) / AM_SIMD_WIDTH
+                        ? AM_ONE_SIMDGROUP
+                        : AM_SEVERAL_SIMDGROUPS;
+    readers = readers > seen ? readers : seen;
+  }
+  return (mine & ~(unsigned long)(kReaders | kAtomicReads)) | readers | atomic;
+}
+
+AM_INLINE bool inside(const am_region& region, unsigned long offset, unsigned long size,
+                      const char* address, unsigned long align_mask) {
+  return size <= region.extent && offset <= region.extent - size &&
+         ((unsigned long)address & align_mask) == 0;
+}
+
+AM_INLINE bool on_cells(const am_region& region, unsigned long offset, unsigned long size) {
+  return ((offset | size) & ((1ul << region.shift) - 1)) == 0;
+}
+
+}  // namespace
+
+extern "C" {
+
+AM_CHECK char* am_check_load(am_checks* checks, unsigned number, char* address, unsigned long size,
+                              unsigned long align_mask, unsigned site, unsigned thread) {
+  const am_region& region = checks->regions[number];
+  unsigned long offset = address - region.low;
+  if (__builtin_expect(!inside(region, offset, size, address, align_mask), 0))
+    return am_check_slowly(checks, number, address, size, AM_READ, site, thread);
+  if (!region.shadow) return address;
+  if (__builtin_expect(!on_cells(region, offset, size), 0))
+    return am_check_slowly(checks, number, address, size, AM_READ, site, thread);
+  unsigned ordered = checks->ordered[region.memory & 1];
+  unsigned long mine = am_record(checks->epoch, thread, site, 0);
+  unsigned fresh_since = region.fresh ? (region.memory == AM_THREADGROUP ? checks->group_first
+                                                                        : checks->launch_first)
+                                      : 0;
+  am_cell* cell = region.shadow + (offset >> region.shift);
+  am_cell* end = region.shadow + ((offset + size) >> region.shift);
+  for (; cell != end; ++cell) {
+    unsigned long write = cell->write;
+    if (__builtin_expect(!settled(checks, ordered, write, thread) || am_epoch_of(write) < fresh_since, 0))
+      return am_check_slowly(checks, number, address, size, AM_READ, site, thread);
+    unsigned long before = cell->read;
+    if (before >> 22 != mine >> 22) cell->read = joined(checks, ordered, before, mine);
+    else if (before & kAtomicReads) cell->read = before & ~(unsigned long)kAtomicReads;
+  }
+  return address;
+}
+
+AM_CHECK char* am_check_store(am_checks* checks, unsigned number, char* address, unsigned long size,
+                               unsigned long align_mask, unsigned site, unsigned thread) {
+  const am_region& region = checks->regions[number];
+  unsigned long offset = address - region.low;
+  if (__builtin_expect(!inside(region, offset, size, address, align_mask) || !region.shadow ||
+                           !on_cells(region, offset, size),
+                       0))
+    return am_check_slowly(checks, number, address, size, AM_WRITE, site, thread);
+  unsigned ordered = checks->ordered[region.memory & 1];
+  unsigned long mine = am_record(checks->epoch, thread, site, 0);
+  am_cell* cell = region.shadow + (offset >> region.shift);
+  am_cell* end = region.shadow + ((offset + size) >> region.shift);
+  for (; cell != end; ++cell) {
+    unsigned long read = cell->read;
+    bool quiet = settled(checks, ordered, cell->write, thread) &&
+                 settled(checks, ordered, read, thread) &&
+                 (am_epoch_of(read) < checks->launch_first || (read & kReaders) == AM_ONE_THREAD ||
+                  (am_epoch_of(read) < ordered && (read & kReaders) != AM_OTHER_THREADGROUP));
+    if (__builtin_expect(!quiet, 0))
+      return am_check_slowly(checks, number, address, size, AM_WRITE, site, thread);
+    cell->write = mine;
+  }
+  return address;
+}
+
+// Arrays of one thread: `written` holds a byte for each byte of the array, 1 once it was written.
+AM_CHECK char* am_check_array_load(am_checks* checks, char* base, unsigned long array_size,
+                                    char* written, char* address, unsigned long size, unsigned site,
+                                    unsigned thread) {
+  unsigned long offset = address - base;
+  if (__builtin_expect(size > array_size || offset > array_size - size, 0))
+    return am_check_array_slowly(checks, base, array_size, written, address, size, AM_READ, site,
+                                 thread);
+  for (unsigned long i = 0; i < size; ++i)
+    if (__builtin_expect(!written[offset + i], 0))
+      return am_check_array_slowly(checks, base, array_size, written, address, size, AM_READ, site,
+                                   thread);
+  return address;
+}
+
+AM_CHECK char* am_check_array_store(am_checks* checks, char* base, unsigned long array_size,
+                                     char* written, char* address, unsigned long size, unsigned site,
+                                     unsigned thread) {
+  unsigned long offset = address - base;
+  if (__builtin_expect(size > array_size || offset > array_size - size, 0))
+    return am_check_array_slowly(checks, base, array_size, written, address, size, AM_WRITE, site,
+                                 thread);
+  __builtin_memset(written + offset, 1, size);
+  return address;
+}
+
+// Constant tables of the program: bounds only; nothing may write there.
+AM_CHECK char* am_check_table(am_checks* checks, char* base, unsigned long table_size, char* address,
+                              unsigned long size, unsigned access, unsigned site, unsigned thread) {
+  unsigned long offset = address - base;
+  if (__builtin_expect(access & AM_WRITE || size > table_size || offset > table_size - size, 0))
+    return am_check_table_slowly(checks, base, table_size, address, size, access, site, thread);
+  return address;
+}
+
+AM_CHECK void am_check_divisor(am_checks* checks, bool wrong, unsigned site, unsigned thread) {
+  if (__builtin_expect(wrong, 0)) am_check_event(checks, AM_ARITHMETIC, site, thread);
+}
+
+AM_CHECK void am_check_number(am_checks* checks, bool wrong, unsigned site, unsigned thread) {
+  if (__builtin_expect(wrong, 0)) am_check_event(checks, AM_NAN, site, thread);
+}
+}

@@ -1,0 +1,141 @@
+// The checker as listener of a run: it keeps the time, and looks at how threads meet.
+//
+// Stands in place of engines/coroutine/run_listener.h when the runtime is compiled for checking.
+#pragma once
+
+#include "findings.h"
+#include "state.h"
+#include "system.h"
+
+constexpr unsigned kMaxSimdgroups = 32;
+
+// What Python tells of an access site or a suspend site.
+struct am_access_site {
+  unsigned element;  // alignment an access must have: less is an error, less than `align` a warning
+  unsigned align;
+  unsigned unused;   // 1: nobody looks at the value read
+};
+
+struct am_range {
+  char* low;
+  char* high;
+};
+
+// Everything of one checked launch. Python allocates it and reads the findings.
+struct am_checked_launch {
+  am_checks checks;
+  unsigned simd_ordered[2][kMaxSimdgroups];
+  unsigned simd_executed[kMaxSimdgroups];
+  const unsigned* suspends;  // by site number: the word given to am_suspend
+  const am_access_site* sites;
+  unsigned* group_starts;  // epoch at the start of each threadgroup
+  unsigned long group;     // number of the one that runs
+  char* sink;              // 4096 bytes: where wrong accesses go
+  am_range own[2];         // frames and stack of the threads: for addresses nothing else explains
+  // A write over another thread's, to be judged when the new value is there.
+  am_finding pending;
+  char* pending_address;
+  unsigned pending_size;
+  char pending_value[64];
+  am_findings findings;
+};
+
+#include "slow_path.h"
+
+constexpr long kStackBytes = 1 << 20;  // of a worker's stack, below the frame that starts a launch
+
+struct Listener {
+  am_checked_launch* launch;
+
+  void launch_started(void* data, const am_group& group, char* frames, unsigned long frame_bytes) {
+    launch = (am_checked_launch*)data;
+    am_checks& checks = launch->checks;
+    for (unsigned i = 0; i < kDynamic; ++i)
+      checks.regions[kFirstDynamic + i].low = group.dynamic_memory[i];
+    for (unsigned i = 0; i < checks.static_count; ++i)
+      checks.regions[kFirstStatic + i].low = group.threadgroup_memory + checks.static_offset[i];
+    launch->own[0] = {frames, frames + frame_bytes};
+    char* here = (char*)__builtin_frame_address(0);
+    launch->own[1] = {here - kStackBytes, here};
+  }
+
+  void group_started(const am_group&, unsigned long number) {
+    am_checks& checks = launch->checks;
+    launch->group = number;
+    checks.group_first = ++checks.epoch;
+    checks.ordered[AM_DEVICE] = checks.ordered[AM_THREADGROUP] = checks.executed = checks.epoch;
+    launch->group_starts[number] = checks.epoch;
+    for (unsigned s = 0; s < kMaxSimdgroups; ++s)
+      launch->simd_ordered[0][s] = launch->simd_ordered[1][s] = launch->simd_executed[s] = checks.epoch;
+  }
+
+  void group_finished(const am_group&) { judge_pending(*launch); }
+
+  void barrier_reached(const am_group& group, const am_thread* threads) {
+    judge_pending(*launch);
+    report_divergence(group, threads);
+    unsigned flags = ~0u;
+    for (unsigned i = 0; i < group.threads; ++i)
+      if (threads[i].site != AM_FINISHED) flags &= launch->suspends[threads[i].site >> 4] >> 4;
+    am_checks& checks = launch->checks;
+    checks.executed = ++checks.epoch;
+    if (flags & kFlagDevice) checks.ordered[AM_DEVICE] = checks.epoch;
+    if (flags & kFlagThreadgroup) checks.ordered[AM_THREADGROUP] = checks.epoch;
+  }
+
+  void lanes_met(const am_simdgroup& simd, const am_thread* lanes, unsigned site, unsigned active) {
+    judge_pending(*launch);
+    unsigned kind = site & 15;
+    if (kind == AM_LOOP_END) return;
+    unsigned all = simd.threads == AM_SIMD_WIDTH ? ~0u : (1u << simd.threads) - 1;
+    if (active != all) report_partial(lanes, site, active);
+    if (kind != AM_SIMDGROUP_BARRIER) return;
+    unsigned flags = launch->suspends[site >> 4] >> 4;
+    unsigned epoch = ++launch->checks.epoch;
+    launch->simd_executed[simd.index] = epoch;
+    if (flags & kFlagDevice) launch->simd_ordered[AM_DEVICE][simd.index] = epoch;
+    if (flags & kFlagThreadgroup) launch->simd_ordered[AM_THREADGROUP][simd.index] = epoch;
+  }
+
+ private:
+  static constexpr unsigned kFlagDevice = 1, kFlagThreadgroup = 2;  // metal::mem_flags
+
+  // Threads at different barriers are an error; some at a barrier that others never reach, a warning.
+  void report_divergence(const am_group& group, const am_thread* threads) {
+    const am_thread* first = nullptr;
+    unsigned ended = 0, ended_thread = kNoThread;
+    for (unsigned i = 0; i < group.threads; ++i) {
+      const am_thread& thread = threads[i];
+      if (thread.site == AM_FINISHED) {
+        if (ended++ == 0) ended_thread = i;
+      } else if (!first) {
+        first = &thread;
+      } else if (thread.site != first->site) {
+        report(AM_ERROR, AM_BARRIER_DIVERGENCE, thread.site, i, first->site >> 4, first->index, 0);
+        return;
+      }
+    }
+    if (ended)
+      report(AM_WARNING, AM_BARRIER_DIVERGENCE, first->site, first->index, kNoSite16, ended_thread, ended);
+  }
+
+  void report_partial(const am_thread* lanes, unsigned site, unsigned active) {
+    unsigned thread = lanes[__builtin_ctz(active)].index;
+    report(AM_WARNING, AM_COLLECTIVE_DIVERGENCE, site, thread, kNoSite16, kNoThread, active);
+  }
+
+  void report(unsigned severity, unsigned kind, unsigned site, unsigned thread, unsigned other_site,
+              unsigned other_thread, unsigned extra) {
+    am_finding finding = {};
+    finding.kind = kind;
+    finding.severity = severity;
+    finding.site = site >> 4;
+    finding.other_site = other_site;
+    finding.region = kUnknownRegion;
+    finding.thread = thread;
+    finding.other_thread = other_thread;
+    finding.group = finding.other_group = launch->group;
+    finding.extra = extra;
+    launch->findings.add(finding);
+  }
+};

@@ -1,0 +1,278 @@
+// The whole of a check: bounds, alignment, first writes and conflicts, cell by cell.
+#pragma once
+
+#include "findings.h"
+
+inline void judge_pending(am_checked_launch& launch) {
+  if (!launch.pending_address) return;
+  bool same = true;
+  for (unsigned i = 0; i < launch.pending_size; ++i)
+    same &= launch.pending_address[i] == launch.pending_value[i];
+  launch.pending.severity = same ? AM_WARNING : AM_ERROR;
+  launch.findings.add(launch.pending);
+  launch.pending_address = nullptr;
+}
+
+// One access being checked.
+struct Check {
+  am_checked_launch& launch;
+  am_checks& checks;
+  unsigned number;
+  am_region* region;
+  char* address;
+  unsigned long size;
+  unsigned access;
+  unsigned site;
+  unsigned thread;
+  long offset;
+
+  bool writes() const { return access & AM_WRITE; }
+  bool atomic() const { return access & AM_ATOMIC; }
+  bool reads() const { return !writes() || (access & AM_MODIFY); }
+
+  am_finding finding(unsigned kind, unsigned severity) const {
+    am_finding finding = {};
+    finding.kind = kind;
+    finding.severity = severity;
+    finding.site = site;
+    finding.other_site = kNoSite16;
+    finding.region = number;
+    finding.access = access;
+    finding.thread = thread;
+    finding.other_thread = kNoThread;
+    finding.group = finding.other_group = launch.group;
+    finding.offset = offset;
+    finding.size = size;
+    return finding;
+  }
+
+  void add(unsigned kind, unsigned severity) const { launch.findings.add(finding(kind, severity)); }
+
+  unsigned long group_of(unsigned epoch) const {
+    unsigned long low = 0, high = launch.group;
+    while (low < high) {
+      unsigned long middle = (low + high + 1) / 2;
+      if (launch.group_starts[middle] <= epoch)
+        low = middle;
+      else
+        high = middle - 1;
+    }
+    return low;
+  }
+
+  bool behind_simdgroup_barrier(unsigned epoch, unsigned other) const {
+    unsigned simd = thread / AM_SIMD_WIDTH;
+    return other / AM_SIMD_WIDTH == simd && epoch < launch.simd_ordered[region->memory & 1][simd];
+  }
+
+  void conflict(unsigned long record, unsigned other_access, unsigned other_thread) {
+    unsigned epoch = am_epoch_of(record);
+    bool same_group = epoch >= checks.group_first;
+    unsigned simd = thread / AM_SIMD_WIDTH;
+    bool waited = same_group && (epoch < checks.executed ||
+                                 (am_thread_of(record) / AM_SIMD_WIDTH == simd &&
+                                  epoch < launch.simd_executed[simd]));
+    am_finding found = finding(waited ? AM_BARRIER_FLAGS : AM_RACE, AM_ERROR);
+    found.other_site = am_site_of(record);
+    found.other_access = other_access;
+    found.other_thread = other_thread;
+    found.other_group = group_of(epoch);
+    bool both_plain_writes = writes() && !atomic() && other_access == AM_WRITE;
+    if (both_plain_writes && size <= sizeof(launch.pending_value)) {
+      hold_until_written(found);
+    } else {
+      launch.findings.add(found);
+    }
+  }
+
+  void hold_until_written(const am_finding& found) {
+    if (launch.pending_address) return;  // one finding for all cells of an access
+    launch.pending = found;
+    launch.pending_address = address;
+    launch.pending_size = size;
+    __builtin_memcpy(launch.pending_value, address, size);
+  }
+
+  // The last write of a cell against this access.
+  void against_write(const am_cell& cell) {
+    unsigned epoch = am_epoch_of(cell.write);
+    unsigned other = am_thread_of(cell.write);
+    if (epoch < checks.launch_first) return;
+    if (region->memory == AM_THREADGROUP && epoch < checks.group_first) return;
+    bool was_atomic = cell.write & kAtomicWrite;
+    if (was_atomic && atomic()) return;
+    if (epoch >= checks.group_first) {
+      if (other == thread || epoch < checks.ordered[region->memory & 1]) return;
+      if (behind_simdgroup_barrier(epoch, other)) return;
+    }
+    conflict(cell.write, was_atomic ? AM_WRITE | AM_ATOMIC : AM_WRITE, other);
+  }
+
+  // The reads of a cell against this write.
+  void against_reads(const am_cell& cell) {
+    unsigned epoch = am_epoch_of(cell.read);
+    unsigned other = am_thread_of(cell.read);
+    unsigned readers = cell.read & kReaders;
+    if (epoch < checks.launch_first) return;
+    if (region->memory == AM_THREADGROUP && epoch < checks.group_first) return;
+    if ((cell.read & kAtomicReads) && atomic()) return;
+    if (epoch >= checks.group_first && readers != AM_OTHER_THREADGROUP) {
+      if (epoch < checks.ordered[region->memory & 1]) return;
+      if (readers == AM_ONE_THREAD && other == thread) return;
+      if (readers != AM_SEVERAL_SIMDGROUPS && behind_simdgroup_barrier(epoch, other)) return;
+    }
+    bool known = other != thread && readers != AM_OTHER_THREADGROUP;
+    unsigned other_access = cell.read & kAtomicReads ? AM_READ | AM_ATOMIC : AM_READ;
+    conflict(cell.read, other_access, known ? other : kNoThread);
+  }
+
+  void note_read(am_cell& cell) {
+    unsigned long mine = am_record(checks.epoch, thread, site, atomic() ? kAtomicReads : 0);
+    unsigned long before = cell.read;
+    unsigned epoch = am_epoch_of(before);
+    unsigned readers = before & kReaders;
+    if (epoch < checks.launch_first) {
+      cell.read = mine;
+      return;
+    }
+    unsigned long plain = before & mine & kAtomicReads;
+    if (epoch < checks.group_first) {
+      readers = AM_OTHER_THREADGROUP;
+    } else if (epoch < checks.ordered[region->memory & 1] && readers != AM_OTHER_THREADGROUP) {
+      cell.read = mine;
+      return;
+    } else if (am_thread_of(before) != thread) {
+      bool same = am_thread_of(before) / AM_SIMD_WIDTH == thread / AM_SIMD_WIDTH;
+      unsigned seen = same ? AM_ONE_SIMDGROUP : AM_SEVERAL_SIMDGROUPS;
+      readers = readers > seen ? readers : seen;
+    }
+    cell.read = (mine & ~(unsigned long)(kReaders | kAtomicReads)) | readers | plain;
+  }
+
+  bool never_written(const am_cell& cell) const {
+    if (!region->fresh) return false;
+    unsigned since = region->memory == AM_THREADGROUP ? checks.group_first : checks.launch_first;
+    return am_epoch_of(cell.write) < since;
+  }
+
+  void check_cells() {
+    unsigned long first = (unsigned long)offset >> region->shift;
+    unsigned long last = ((unsigned long)offset + size - 1) >> region->shift;
+    bool missing = false;
+    for (unsigned long i = first; i <= last; ++i) {
+      am_cell& cell = region->shadow[i];
+      if (reads()) missing |= never_written(cell);
+      against_write(cell);
+      if (writes()) {
+        against_reads(cell);
+        cell.write = am_record(checks.epoch, thread, site, atomic() ? kAtomicWrite : 0);
+      } else {
+        note_read(cell);
+      }
+    }
+    if (missing) add(AM_UNINITIALISED, launch.sites[site].unused ? AM_WARNING : AM_ERROR);
+  }
+
+  void check_alignment() {
+    unsigned long place = (unsigned long)address;
+    if ((place & (launch.sites[site].element - 1)) != 0)
+      add(AM_MISALIGNED, AM_ERROR);
+    else if ((place & (launch.sites[site].align - 1)) != 0)
+      add(AM_MISALIGNED, AM_WARNING);
+  }
+
+  bool in_region(const am_region& candidate) const {
+    return candidate.low && address >= candidate.low && size <= candidate.size &&
+           (unsigned long)(address - candidate.low) <= candidate.size - size;
+  }
+
+  // An address nothing but its value is known of: the region it lies in, if any.
+  bool find_region() {
+    for (unsigned i = 0; i < checks.region_count; ++i)
+      if (in_region(checks.regions[i])) {
+        number = i;
+        region = &checks.regions[i];
+        return true;
+      }
+    return false;
+  }
+
+  char* run() {
+    if (number == kUnknownRegion && !find_region()) {
+      for (const am_range& range : launch.own)
+        if (address >= range.low && address + size <= range.high) return address;
+      add(AM_OUT_OF_BOUNDS, AM_ERROR);
+      return launch.sink;
+    }
+    offset = address - region->low;
+    if (!region->low || !in_region(*region)) {
+      add(AM_OUT_OF_BOUNDS, AM_ERROR);
+      return launch.sink;
+    }
+    if ((unsigned long)offset + size > region->extent) add(AM_OUT_OF_BOUNDS, AM_WARNING);
+    if (writes() && region->read_only) {
+      add(AM_READ_ONLY, AM_ERROR);
+      return launch.sink;
+    }
+    check_alignment();
+    if (region->shadow && size) check_cells();
+    return address;
+  }
+};
+
+extern "C" {
+
+char* am_check_slowly(am_checks* checks, unsigned region, char* address, unsigned long size,
+                      unsigned access, unsigned site, unsigned thread) {
+  am_checked_launch& launch = *(am_checked_launch*)checks;
+  judge_pending(launch);
+  Check check = {launch, *checks, region, &checks->regions[region], address, size, access, site, thread, 0};
+  return check.run();
+}
+
+char* am_check_array_slowly(am_checks* checks, char* base, unsigned long array_size, char* written,
+                            char* address, unsigned long size, unsigned access, unsigned site,
+                            unsigned thread) {
+  am_checked_launch& launch = *(am_checked_launch*)checks;
+  Check check = {launch, *checks, kUnknownRegion, nullptr, address, size, access, site, thread,
+                 address - base};
+  if (size > array_size || (unsigned long)(address - base) > array_size - size) {
+    check.add(AM_OUT_OF_BOUNDS, AM_ERROR);
+    return launch.sink;
+  }
+  if (!(access & AM_WRITE))
+    check.add(AM_UNINITIALISED, launch.sites[site].unused ? AM_WARNING : AM_ERROR);
+  return address;
+}
+
+char* am_check_table_slowly(am_checks* checks, char* base, unsigned long table_size, char* address,
+                            unsigned long size, unsigned access, unsigned site, unsigned thread) {
+  am_checked_launch& launch = *(am_checked_launch*)checks;
+  Check check = {launch, *checks, kUnknownRegion, nullptr, address, size, access, site, thread,
+                 address - base};
+  bool outside = size > table_size || (unsigned long)(address - base) > table_size - size;
+  check.add(outside ? AM_OUT_OF_BOUNDS : AM_READ_ONLY, AM_ERROR);
+  return launch.sink;
+}
+
+void am_check_event(am_checks* checks, unsigned kind, unsigned site, unsigned thread) {
+  am_checked_launch& launch = *(am_checked_launch*)checks;
+  Check check = {launch, *checks, kUnknownRegion, nullptr, nullptr, 0, AM_READ, site, thread, 0};
+  check.add(kind, AM_ERROR);
+}
+
+// Cells of a buffer that this launch did not write: how many, and the first.
+unsigned long am_unwritten(const am_checks* checks, unsigned region, unsigned long* first,
+                           unsigned long* written) {
+  const am_region& place = checks->regions[region];
+  unsigned long cells = place.extent >> place.shift, missing = 0;
+  *first = cells;
+  for (unsigned long i = cells; i-- > 0;)
+    if (am_epoch_of(place.shadow[i].write) < checks->launch_first) {
+      ++missing;
+      *first = i;
+    }
+  *written = cells - missing;
+  return missing;
+}
+}

@@ -1,0 +1,36 @@
+#include <metal_stdlib>
+using namespace metal;
+
+constant constexpr uint max_simdgroups = 32;
+
+// One threadgroup for one row. Simdgroups reduce first; their results meet in threadgroup memory.
+kernel void softmax_rows(device const float* x [[buffer(0)]],
+                         device float* y [[buffer(1)]],
+                         constant uint& columns [[buffer(2)]],
+                         uint row [[threadgroup_position_in_grid]],
+                         uint in_group [[thread_index_in_threadgroup]],
+                         uint group_size [[threads_per_threadgroup]],
+                         uint lane [[thread_index_in_simdgroup]],
+                         uint simd [[simdgroup_index_in_threadgroup]],
+                         uint simds [[simdgroups_per_threadgroup]]) {
+  threadgroup float partial[max_simdgroups];
+  x += row * columns;
+  y += row * columns;
+
+  float highest = -INFINITY;
+  for (uint i = in_group; i < columns; i += group_size) highest = max(highest, x[i]);
+  highest = simd_max(highest);
+  if (lane == 0) partial[simd] = highest;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  highest = simd_max(lane < simds ? partial[lane] : -INFINITY);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+
+  float sum = 0;
+  for (uint i = in_group; i < columns; i += group_size) sum += exp(x[i] - highest);
+  sum = simd_sum(sum);
+  if (lane == 0) partial[simd] = sum;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  sum = simd_sum(lane < simds ? partial[lane] : 0.0f);
+
+  for (uint i = in_group; i < columns; i += group_size) y[i] = exp(x[i] - highest) / sum;
+}

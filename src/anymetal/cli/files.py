@@ -1,0 +1,77 @@
+"""A path and options become a Source; a compiler's text becomes single diagnostics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from anymetal.nouns import Source
+
+_HEAD = re.compile(
+    r"^(?P<file>.+?):(?P<line>\d+):(?P<column>\d+): (?P<severity>[a-z ]+): (?P<text>.*)$"
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What -I and -D gave."""
+
+    include_dirs: tuple[Path, ...] = ()
+    defines: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, include: Sequence[Path] | None, define: Sequence[str] | None) -> Options:
+        for place in include or ():
+            if not place.is_dir():
+                raise typer.BadParameter(f"-I {place}: no such directory")
+        pairs = [text.partition("=") for text in define or ()]
+        for name, _, _ in pairs:
+            if not name.isidentifier():
+                raise typer.BadParameter(f"-D {name}: not a name")
+        return cls(
+            tuple(place.absolute() for place in include or ()),
+            tuple((name, value if separator else "1") for name, separator, value in pairs),
+        )
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One message of the compiler, at a place the author wrote; line 0 where there is none."""
+
+    file: str
+    line: int
+    column: int
+    severity: str
+    message: str
+
+
+def source_of(path: Path, options: Options) -> Source:
+    """The file as a Source; headers beside it are found without -I."""
+    return Source(
+        text=path.read_text(),
+        name=str(path),
+        include_dirs=(path.absolute().parent, *options.include_dirs),
+        defines=options.defines,
+    )
+
+
+def diagnostics_of(error: Exception, path: Path) -> list[Diagnostic]:
+    """The single messages in an error's text; the whole text at the file where it has none."""
+    found = []
+    for line in str(error).splitlines():
+        match = _HEAD.match(line)
+        if match:
+            found.append(
+                Diagnostic(
+                    match["file"],
+                    int(match["line"]),
+                    int(match["column"]),
+                    match["severity"],
+                    match["text"],
+                )
+            )
+    return found or [Diagnostic(str(path), 0, 0, "error", str(error))]

@@ -1,0 +1,117 @@
+"""`anymetal kernels`: what a file offers, kernel by kernel."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from anymetal.cli.files import Options, source_of
+from anymetal.engines.coroutine import CoroutineEngine, CoroutineExecutable
+from anymetal.errors import AnymetalError, UnsetConstantError
+from anymetal.msl.compile import compile_program
+from anymetal.msl.prepare import prepare
+from anymetal.nouns import Argument, FunctionConstant, Prepared, Scalar
+
+
+def show_kernels(console: Console, path: Path, options: Options, as_json: bool) -> bool:
+    """Print the kernels of a file; False when it does not compile."""
+    try:
+        prepared = prepare(source_of(path, options))
+        with nullcontext() if as_json else console.status("compiling"):
+            rows = [describe(prepared, name) for name in prepared.entry_points]
+    except AnymetalError as error:
+        console.print(str(error), markup=False, highlight=False)
+        return False
+    constants = list(prepared.function_constants.values())
+    if as_json:
+        print(json.dumps(_as_data(rows, constants), indent=2))
+        return True
+    _print(console, path, rows, constants)
+    return True
+
+
+def describe(prepared: Prepared, name: str) -> dict[str, Any]:
+    """One kernel: its typed parameters, its limits, and the threadgroup memory it declares."""
+    executable = executable_of(prepared, name)
+    return {
+        "name": name,
+        "arguments": executable.arguments,
+        "threadgroup_memory": executable.static_threadgroup_memory_length,
+        "max_threads": executable.max_threads_per_threadgroup,
+    }
+
+
+def executable_of(prepared: Prepared, name: str) -> CoroutineExecutable:
+    """Compile a kernel; function constants that it needs and nobody set are on."""
+    engine = CoroutineEngine()
+    try:
+        return engine.compile(compile_program(prepared, name))
+    except UnsetConstantError:
+        return engine.compile(compile_program(prepared, name, _all_on(prepared)))
+
+
+def _all_on(prepared: Prepared) -> dict[int | str, Scalar]:
+    """A value for every function constant: with true and 1, no parameter vanishes."""
+    return {
+        constant.index: True if constant.type == "bool" else 1
+        for constant in prepared.function_constants.values()
+    }
+
+
+def place_of(argument: Argument) -> str:
+    """Where an argument comes from: a buffer, threadgroup memory, or the machine."""
+    if argument.role == "builtin":
+        return str(argument.builtin)
+    return f"{argument.role} {argument.index}"
+
+
+def type_of(argument: Argument) -> str:
+    """The type as Metal writes it, with its address space."""
+    if argument.role == "builtin":
+        return argument.type
+    const = "const " if argument.is_const and argument.space != "constant" else ""
+    mark = "*" if argument.is_pointer else "&"
+    return f"{argument.space} {const}{argument.type}{mark}"
+
+
+def _as_data(rows: list[dict[str, Any]], constants: list[FunctionConstant]) -> dict[str, Any]:
+    return {
+        "kernels": [
+            {**row, "arguments": [asdict(argument) for argument in row["arguments"]]}
+            for row in rows
+        ],
+        "function_constants": [
+            {"name": constant.name, "index": constant.index, "type": constant.type}
+            for constant in constants
+        ],
+    }
+
+
+def _print(
+    console: Console, path: Path, rows: list[dict[str, Any]], constants: list[FunctionConstant]
+) -> None:
+    table = Table("kernel", "parameter", "type", "from", "threadgroup memory", title=path.name)
+    table.columns[4].justify = "right"
+    for column in table.columns:
+        column.overflow = "fold"
+    for row in rows:
+        memory = f"{row['threadgroup_memory']} B"
+        name = row["name"]
+        for argument in row["arguments"] or (None,):
+            cells = (
+                (argument.name, type_of(argument), place_of(argument)) if argument else ("",) * 3
+            )
+            table.add_row(name, *cells, memory)
+            name = memory = ""
+        table.add_section()
+    console.print(table)
+    for constant in constants:
+        console.print(
+            f"function constant {constant.index}: {constant.type} {constant.name}", markup=False
+        )

@@ -1,0 +1,168 @@
+"""`anymetal lint`: every kernel of the files is compiled, and what the compiler says is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from anymetal.cli.files import Diagnostic, Options, diagnostics_of, source_of
+from anymetal.errors import AnymetalError
+from anymetal.msl.check import check_all, check_entries
+from anymetal.msl.prepare import prepare
+from anymetal.nouns import EntryPoint, Prepared
+
+# Says which kernel is being compiled, how many are done, and how many there are.
+Step = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """What became of one file; `text` is what the compiler said, with the author's lines."""
+
+    file: str
+    kernels: int = 0
+    failed: tuple[str, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    text: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return not any(found.severity == "error" for found in self.diagnostics)
+
+    def with_error(self, error: Exception, failed: Sequence[str]) -> FileReport:
+        return replace(
+            self,
+            failed=(*self.failed, *failed),
+            diagnostics=(*self.diagnostics, *diagnostics_of(error, Path(self.file))),
+            text="\n".join(filter(None, (self.text, str(error)))),
+        )
+
+
+def lint_files(
+    console: Console, paths: Sequence[Path], options: Options, as_json: bool, full: bool
+) -> bool:
+    """Lint all files and print; False when there is an error."""
+    with _progress() as progress:
+        task = progress.add_task("", total=None)
+
+        def step(kernel: str, done: int, total: int) -> None:
+            progress.update(task, description=kernel, completed=done, total=total)
+
+        reports = [lint_file(path, options, full, step) for path in paths]
+    if as_json:
+        print(json.dumps(as_data(reports), indent=2))
+    else:
+        _print(console, reports)
+    return all(report.passed for report in reports)
+
+
+def lint_file(
+    path: Path, options: Options, full: bool = False, step: Step = lambda *_: None
+) -> FileReport:
+    """Compile every kernel of one file."""
+    step(path.name, 0, 1)
+    report = FileReport(str(path))
+    try:
+        prepared = prepare(source_of(path, options))
+    except (AnymetalError, UnicodeDecodeError) as error:
+        return report.with_error(error, ())
+    report = replace(report, kernels=len(prepared.entry_points), text="\n".join(prepared.warnings))
+    try:
+        check_all(prepared)
+    except AnymetalError as error:
+        return report.with_error(error, failing(prepared, step))
+    return _generate(report, prepared, step) if full else report
+
+
+def failing(prepared: Prepared, step: Step = lambda *_: None) -> list[str]:
+    """The kernels that do not compile: all of them when the text itself has an error."""
+    entries = list(prepared.entry_points.values())
+    if not _compiles(prepared, []):
+        return [entry.name for entry in entries]
+    found: list[str] = []
+    _bisect(prepared, entries, found, lambda done: step("", done, len(entries)))
+    return found
+
+
+def _bisect(
+    prepared: Prepared,
+    entries: list[EntryPoint],
+    found: list[str],
+    done: Callable[[int], None],
+) -> int:
+    """Halve a list of kernels that has a wrong one until each wrong one stands alone."""
+    if _compiles(prepared, entries):
+        return len(entries)
+    if len(entries) == 1:
+        found.append(entries[0].name)
+        return 1
+    middle = len(entries) // 2
+    count = _bisect(prepared, entries[:middle], found, done)
+    done(count)
+    return count + _bisect(prepared, entries[middle:], found, lambda more: done(count + more))
+
+
+def _compiles(prepared: Prepared, entries: list[EntryPoint]) -> bool:
+    try:
+        check_entries(prepared, entries)
+    except AnymetalError:
+        return False
+    return True
+
+
+def _generate(report: FileReport, prepared: Prepared, step: Step) -> FileReport:
+    """Generate code for each kernel too: limits such as threadgroup memory are known only then."""
+    from anymetal.cli.kernels import executable_of  # noqa: PLC0415  (imports LLVM)
+
+    for number, name in enumerate(prepared.entry_points):
+        step(name, number, len(prepared.entry_points))
+        try:
+            executable_of(prepared, name)
+        except AnymetalError as error:
+            report = report.with_error(error, [name])
+    return report
+
+
+def as_data(reports: Sequence[FileReport]) -> dict[str, object]:
+    """The reports as --json prints them."""
+    return {
+        "files": [
+            {
+                "file": report.file,
+                "passed": report.passed,
+                "kernels": report.kernels,
+                "failed": list(report.failed),
+                "diagnostics": [asdict(found) for found in report.diagnostics],
+            }
+            for report in reports
+        ],
+        "passed": all(report.passed for report in reports),
+    }
+
+
+def _print(console: Console, reports: Sequence[FileReport]) -> None:
+    for report in reports:
+        if report.text:
+            console.print(report.text, markup=False, highlight=False)
+    kernels = sum(report.kernels for report in reports)
+    compiled = kernels - sum(len(report.failed) for report in reports)
+    wrong = sum(not report.passed for report in reports)
+    style = "red" if wrong else "green"
+    files = f"{len(reports) - wrong} of {len(reports)} files"
+    console.print(f"[{style}]{files} and {compiled} of {kernels} kernels compile[/]")
+
+
+def _progress() -> Progress:
+    """On the terminal only, and gone when it is done."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )

@@ -1,0 +1,17 @@
+// Who is told what happens in a run. Nobody, here: the calls vanish.
+//
+// The checker compiles the same runtime with a run_listener.h of its own in front of this one.
+#pragma once
+
+#include <anymetal/machine.h>
+
+struct Listener {
+  // A worker is about to take threadgroups; `data` is what the launch brought for its listener.
+  void launch_started(void* data, const am_group&, char* frames, unsigned long frame_bytes) {}
+  void group_started(const am_group&, unsigned long number) {}
+  void group_finished(const am_group&) {}
+  // All live threads of the threadgroup stand at barriers, and will go on together.
+  void barrier_reached(const am_group&, const am_thread* threads) {}
+  // The lanes in `active` stand at `site` and will go on together.
+  void lanes_met(const am_simdgroup&, const am_thread* lanes, unsigned site, unsigned active) {}
+};

@@ -1,0 +1,356 @@
+"""Python arguments go in, the addresses a kernel reads come out. Every check of a call is here.
+
+A launch of a small kernel takes some ten microseconds, so the common arguments (a dense CPU tensor,
+a float, an int) are told apart by their exact type in one loop; all others take the slow path.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from operator import index as as_index
+from typing import Any, NoReturn, TypeAlias
+
+import torch
+
+from anymetal.nouns import Argument
+
+BUFFER_LIMIT = 31
+THREADGROUP_MEMORY_LIMIT = 32 * 1024
+
+Extent: TypeAlias = "int | Sequence[int]"
+Sizes: TypeAlias = tuple[int, int, int]
+Casts: TypeAlias = "str | Mapping[int, str] | None"
+
+_SLOT_BYTES = 16
+_INT64 = range(-(1 << 63), 1 << 63)
+_UINT32_MAX = (1 << 32) - 1
+_INTEGER_CASTS = {"int32": 0xFFFFFFFF, "int16": 0xFFFF, "int8": 0xFF, "uint8": 0xFF}
+_CASTS = {
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+    "int32": torch.int32,
+    "int16": torch.int16,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+}
+# Metal has no 64-bit floats, so a tensor of them cannot exist on an Apple GPU.
+_NOT_IN_METAL = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+# Where a tensor without elements points to: its storage has no address, a buffer always has one.
+_EMPTY = ctypes.create_string_buffer(256)
+_EMPTY_ADDRESS = ctypes.addressof(_EMPTY)
+
+_Tensor = torch.Tensor
+_Parameter = torch.nn.Parameter
+_strided = torch.strided
+
+
+class Frame:
+    """Memory for the arguments of one call at a time: 31 addresses and room for each number."""
+
+    def __init__(self, stride: int) -> None:
+        self.addresses = (ctypes.c_uint64 * BUFFER_LIMIT)()
+        self.address = ctypes.addressof(self.addresses)
+        self.stride = stride // 8
+        self.integers = (ctypes.c_int64 * (self.stride * BUFFER_LIMIT))()
+        start = ctypes.addressof(self.integers)
+        self.floats = (ctypes.c_float * (2 * self.stride * BUFFER_LIMIT)).from_address(start)
+        self.numbers = tuple(start + i * stride for i in range(BUFFER_LIMIT))
+
+
+class Binder:
+    """The arguments of one kernel: their names and types, and how a call fills them in."""
+
+    def __init__(self, kernel: str, arguments: tuple[Argument, ...], used: frozenset[int]) -> None:
+        self.kernel = kernel
+        self.used = used
+        self.required = max(used, default=-1) + 1
+        self.buffers = {a.index: a for a in arguments if a.role == "buffer" and a.index is not None}
+        self.threadgroup = {
+            a.index: a for a in arguments if a.role == "threadgroup" and a.index is not None
+        }
+        largest = max((a.element_size for a in self.buffers.values()), default=0)
+        self._stride = -(-max(largest, _SLOT_BYTES) // _SLOT_BYTES) * _SLOT_BYTES
+        self._frames: list[Frame] = []
+
+    def take_frame(self) -> Frame:
+        """A frame nobody else uses now; threads that launch the same kernel get one each."""
+        try:
+            return self._frames.pop()
+        except IndexError:
+            return Frame(self._stride)
+
+    def give_back(self, frame: Frame) -> None:
+        self._frames.append(frame)
+
+    def bind(self, frame: Frame, args: tuple[Any, ...], casts: Casts, keep: list[Any]) -> int:
+        """Write the address of each argument; returns the first tensor's size, -1 without one.
+
+        What must outlive the call and is not an argument itself is appended to `keep`.
+        """
+        if len(args) > BUFFER_LIMIT:
+            self.fail(f"{len(args)} arguments, but a kernel takes at most {BUFFER_LIMIT} buffers")
+        addresses = frame.addresses
+        elements = -1
+        for index, argument in enumerate(args):
+            kind = type(argument)
+            if kind is _Tensor or kind is _Parameter:
+                if elements < 0:
+                    elements = argument.numel()
+                if (
+                    argument.is_cpu
+                    and argument.layout is _strided
+                    and argument.dtype not in _NOT_IN_METAL
+                    and argument.dim()
+                ):
+                    addresses[index] = argument.data_ptr() or _EMPTY_ADDRESS
+                else:
+                    addresses[index] = self._unusual_tensor(index, argument, keep)
+            elif kind is float and casts is None:
+                slot = index * frame.stride
+                frame.integers[slot] = 0
+                frame.floats[2 * slot] = argument
+                addresses[index] = frame.numbers[index]
+            elif kind is int and casts is None and argument in _INT64:
+                frame.integers[index * frame.stride] = argument
+                addresses[index] = frame.numbers[index]
+            else:
+                if elements < 0 and isinstance(argument, _Tensor):
+                    elements = argument.numel()
+                addresses[index] = self._unusual(frame, index, argument, casts, keep)
+        return elements
+
+    def check_bound(self, count: int, also: int = -1) -> None:
+        """Fail when a buffer the kernel uses got no argument: `count` leading ones and `also`."""
+        missing = [i for i in sorted(self.used) if i >= count and i != also]
+        if missing:
+            names = ", ".join(self.place(i) for i in missing)
+            self.fail(f"the kernel uses {names}, but only {count} arguments were passed")
+
+    def lengths(self, memory: Mapping[int, int] | None, static: int) -> dict[int, int]:
+        """The length of each [[threadgroup(n)]] parameter, checked; `static` bytes are taken."""
+        given = dict(memory or {})
+        for index, argument in self.threadgroup.items():
+            if index not in given:
+                self.fail(
+                    f"parameter '{argument.name}' [[threadgroup({index})]] needs its size:"
+                    f" pass threadgroup_memory={{{index}: bytes}}"
+                )
+        for index, size in given.items():
+            self._check_length(index, size)
+        total = static + sum(given.values())
+        if total > THREADGROUP_MEMORY_LIMIT:
+            raise ValueError(
+                f"{self.kernel}: {total} bytes of threadgroup memory ({static} declared in the"
+                f" kernel) exceed the limit of {THREADGROUP_MEMORY_LIMIT}"
+            )
+        return given
+
+    def place(self, index: int) -> str:
+        """How messages name an argument."""
+        argument = self.buffers.get(index)
+        return f"argument '{argument.name}' (buffer {index})" if argument else f"buffer {index}"
+
+    def fail(self, message: str) -> NoReturn:
+        """Raise as torch does for a wrong argument."""
+        raise RuntimeError(f"{self.kernel}: {message}")
+
+    def _check_length(self, index: int, size: int) -> None:
+        if index not in self.threadgroup:
+            raise ValueError(
+                f"{self.kernel}: threadgroup_memory names index {index}, but the kernel has no"
+                f" [[threadgroup({index})]] parameter"
+            )
+        if type(size) is not int or size <= 0 or size % 16:
+            raise ValueError(
+                f"{self.kernel}: threadgroup_memory[{index}] is {size!r}; Metal takes a positive"
+                " multiple of 16 bytes"
+            )
+
+    def _unusual(
+        self, frame: Frame, index: int, argument: Any, casts: Casts, keep: list[Any]
+    ) -> int:
+        if isinstance(argument, _Tensor):
+            return self._unusual_tensor(index, argument, keep)
+        if isinstance(argument, list | tuple):
+            return self._list(index, argument, self._cast(index, casts), keep)
+        if isinstance(argument, int | float):
+            return self._number(frame, index, argument, self._cast(index, casts))
+        return self.fail(
+            f"{self.place(index)}: Unsupported argument type {type(argument).__name__};"
+            " pass a tensor, a number, or a list of numbers or tensors"
+        )
+
+    def _unusual_tensor(self, index: int, tensor: torch.Tensor, keep: list[Any]) -> int:
+        """A tensor that is no plain buffer: checked, and passed by value if it has 0 dimensions."""
+        self._check_tensor(index, tensor)
+        if tensor.dim() == 0 and self._is_read_only(index):
+            kept = tensor.detach().to(_NOT_IN_METAL.get(tensor.dtype, tensor.dtype), copy=True)
+            keep.append(kept)
+            return kept.data_ptr()
+        if tensor.dtype in _NOT_IN_METAL:
+            other = str(_NOT_IN_METAL[tensor.dtype]).removeprefix("torch.")
+            raise TypeError(
+                f"{self.kernel}: {self.place(index)} is {tensor.dtype}, which Metal does not have."
+                f" Convert it with .to(torch.{other})"
+            )
+        return tensor.data_ptr() or _EMPTY_ADDRESS
+
+    def _check_tensor(self, index: int, tensor: torch.Tensor) -> None:
+        if not tensor.is_cpu:
+            self.fail(
+                f"{self.place(index)} is on device '{tensor.device}'; this engine runs on the CPU,"
+                " and all tensors of a call must be CPU tensors. Pass it with .cpu()"
+            )
+        if tensor.layout is not _strided:
+            self.fail(
+                f"{self.place(index)} has layout {tensor.layout}, but a kernel sees a dense"
+                " buffer. Pass it with .to_dense()"
+            )
+
+    def _is_read_only(self, index: int) -> bool:
+        """Whether a 0-dimensional tensor can be passed by value: nothing can be written back."""
+        argument = self.buffers.get(index)
+        return argument is None or argument.is_const
+
+    def _cast(self, index: int, casts: Casts) -> str | None:
+        if casts is None:
+            return None
+        if isinstance(casts, str):
+            name: str | None = casts
+        elif isinstance(casts, Mapping):
+            name = casts.get(index)
+        else:
+            self.fail(f"Unexpected caster arg type {type(casts).__name__}")
+        if name is not None and name not in _CASTS:
+            self.fail(
+                f"{self.place(index)}: Unsupported cast instruction {name};"
+                f" known are {', '.join(_CASTS)}"
+            )
+        return name
+
+    def _number(self, frame: Frame, index: int, value: float, cast: str | None) -> int:
+        """A number that needs a cast, or is of a subclass such as bool or numpy.float64."""
+        slot = index * frame.stride
+        if isinstance(value, int):
+            self._check_int64(index, value)
+        if cast is not None:
+            frame.integers[slot] = _cast_bits(value, cast)
+        elif isinstance(value, int):
+            frame.integers[slot] = value
+        else:
+            frame.integers[slot] = 0
+            frame.floats[2 * slot] = value
+        return frame.numbers[index]
+
+    def _check_int64(self, index: int, value: int) -> None:
+        if int(value) not in _INT64:
+            self.fail(f"{self.place(index)}: {value} does not fit into 64 bits")
+
+    def _list(self, index: int, items: Sequence[Any], cast: str | None, keep: list[Any]) -> int:
+        if not items:
+            self.fail(
+                f"{self.place(index)}: Empty list/tuple can not be an argument to metal kernel"
+            )
+        first = items[0]
+        if isinstance(first, int):
+            data = self._typed(index, items, int, "q", cast)
+        elif isinstance(first, float):
+            data = self._typed(index, items, (int, float), "f", cast)
+        elif isinstance(first, _Tensor):
+            data = self._pointers(index, items, keep).tobytes()
+        else:
+            self.fail(
+                f"{self.place(index)}: Unexpected argument types: a list of"
+                f" {type(first).__name__}; a list holds ints, floats or tensors"
+            )
+        return self._keep_bytes(index, data, keep)
+
+    def _typed(
+        self, index: int, items: Sequence[Any], kinds: Any, code: str, cast: str | None
+    ) -> bytes:
+        """The bytes of a list of numbers, whose first element decides what it holds."""
+        for position, item in enumerate(items):
+            if not isinstance(item, kinds):
+                self.fail(
+                    f"{self.place(index)}: the list starts with {type(items[0]).__name__}, but"
+                    f" element {position} is {type(item).__name__}"
+                )
+            if code == "q":
+                self._check_int64(index, item)
+        if cast is None:
+            return _packed(code, items)
+        dtype = torch.int64 if code == "q" else torch.float32
+        return _raw_bytes(torch.tensor(items, dtype=dtype).to(_CASTS[cast]))
+
+    def _pointers(self, index: int, tensors: Sequence[Any], keep: list[Any]) -> array[int]:
+        """Addresses of the tensors of a list, which a kernel sees as an array of pointers."""
+        keep.append(tensors)
+        for position, tensor in enumerate(tensors):
+            if not isinstance(tensor, _Tensor):
+                self.fail(
+                    f"{self.place(index)}: the list starts with a tensor, but element {position}"
+                    f" is {type(tensor).__name__}"
+                )
+            self._check_tensor(index, tensor)
+            if tensor.dtype in _NOT_IN_METAL:
+                self._unusual_tensor(index, tensor.reshape(-1), keep)
+        return array("Q", [tensor.data_ptr() or _EMPTY_ADDRESS for tensor in tensors])
+
+    def _keep_bytes(self, index: int, data: bytes, keep: list[Any]) -> int:
+        """Copy bytes to where they stay for the call, with zeros up to the parameter's size.
+
+        Three floats for a float3 are common, and a float3 is read as 16 bytes.
+        """
+        argument = self.buffers.get(index)
+        size = max(len(data), argument.element_size if argument else 0)
+        memory = ctypes.create_string_buffer(data, size + _SLOT_BYTES)
+        keep.append(memory)
+        return ctypes.addressof(memory)
+
+
+def extent(kernel: str, value: Extent, name: str) -> tuple[Sizes, int]:
+    """Three sizes, and how many of them the caller gave."""
+    if type(value) is int:
+        sizes: tuple[int, ...] = (value,)
+    else:
+        try:
+            sizes = tuple(as_index(size) for size in _as_sequence(value))
+        except TypeError:
+            raise RuntimeError(
+                f"{kernel}: {name} is {value!r}; pass an int or a sequence of 1 to 3 ints"
+            ) from None
+    count = len(sizes)
+    if not 1 <= count <= 3:
+        raise RuntimeError(
+            f"{kernel}: Number of {name} is undefined or has wrong dimension: {value!r} has"
+            f" {count} dimensions, expected 1 to 3"
+        )
+    for size in sizes:
+        if not 0 <= size <= _UINT32_MAX:
+            raise ValueError(f"{kernel}: {name} is {value!r}; each must be from 0 to 2**32 - 1")
+    x, y, z = (*sizes, 1, 1)[:3]
+    return (x, y, z), count
+
+
+def _as_sequence(value: Any) -> Sequence[Any]:
+    return (value,) if hasattr(value, "__index__") and not hasattr(value, "__len__") else value
+
+
+def _cast_bits(value: float, cast: str) -> int:
+    """A number after a cast, as the integer whose low bytes are its bytes."""
+    if isinstance(value, int) and cast in _INTEGER_CASTS:
+        return int(value) & _INTEGER_CASTS[cast]
+    dtype = torch.int64 if isinstance(value, int) else torch.float32
+    return int.from_bytes(_raw_bytes(torch.tensor(value, dtype=dtype).to(_CASTS[cast])), "little")
+
+
+def _packed(code: str, items: Sequence[Any]) -> bytes:
+    """Numbers as an array of one C type; a float beyond float32 becomes infinite, as in C."""
+    item_type: Callable[..., Any] = ctypes.c_int64 if code == "q" else ctypes.c_float
+    return bytes((item_type * len(items))(*items))  # type: ignore[operator]
+
+
+def _raw_bytes(tensor: torch.Tensor) -> bytes:
+    return bytes(tensor.reshape(-1).view(torch.uint8).tolist())

@@ -1,0 +1,166 @@
+"""Casts to half, bfloat and types that templates leave open go through am_cast.
+
+clang has no conversion between _Float16 and __bf16, which Metal's casts do. Only casts whose target may be
+one of the two are touched: the two names themselves, template parameters, and names made of them.
+"""
+
+from __future__ import annotations
+
+from anymetal.msl.edits import Edits
+from anymetal.msl.structure import Structure
+from anymetal.msl.tokens import TokenRange
+
+_ALWAYS = frozenset({"half", "bfloat", "float16_t", "bfloat16_t"})
+_PREFIX_OPERATORS = frozenset({"-", "+", "!", "~", "*", "&", "++", "--"})
+_ENDS_EXPRESSION = frozenset({")", "]", "}"})
+
+
+class CastRewriter:
+    def __init__(self, structure: Structure, edits: Edits) -> None:
+        self.structure = structure
+        self.tokens = structure.tokens
+        self.edits = edits
+        self.open_types = _ALWAYS | structure.type_parameters | _open_aliases(structure)
+
+    def run(self) -> None:
+        for index, text in enumerate(self.tokens.texts):
+            if text == "static_cast":
+                self._static_cast(index)
+            elif text in self.open_types and self.tokens.is_name(index):
+                self._named(index)
+
+    def _static_cast(self, index: int) -> None:
+        """`static_cast<T>(x)`; pointers and references are casts of another kind."""
+        close = self.tokens.angle_end(index + 1) if self.tokens.text(index + 1) == "<" else None
+        if close is None:
+            return
+        words = self.tokens.texts[index + 2 : close]
+        if not any(word in ("*", "&", "&&", "void") for word in words):
+            self.edits.word(index, "am_cast")
+
+    def _named(self, index: int) -> None:
+        """`T(x)` or `(T)x`, where T may stand behind `typename` and a qualified name."""
+        tokens = self.tokens
+        following = tokens.text(index + 1)
+        if following == "(":
+            self._functional(index)
+        elif following == ")" and tokens.text(index - 1) == "(":
+            self._c_style(index)
+
+    def _functional(self, index: int) -> None:
+        tokens = self.tokens
+        if tokens.text(index - 1) in ("operator", "::", ".", "->", "template", "&", "*", ">"):
+            return
+        if tokens.is_name(index - 1) and tokens.text(index - 1) not in _BEFORE_EXPRESSIONS:
+            return  # a declaration: `uint T(...)`
+        arguments = tokens.split_commas(index + 2, tokens.partner.get(index + 1, index + 2))
+        if len(arguments) == 1 and tokens.text(index + 2) not in ("*", "&"):
+            self.edits.word(index, f"am_cast<{tokens.text(index)}>")
+
+    def _c_style(self, index: int) -> None:
+        tokens = self.tokens
+        before = index - 2
+        follows_value = (
+            tokens.text(before) in _ENDS_EXPRESSION
+            or tokens.text(before) == ">"
+            or (tokens.is_name(before) and tokens.text(before) not in _BEFORE_EXPRESSIONS)
+        )
+        if follows_value and not _closes_cast(tokens, before, self.open_types):
+            return  # `f(T)`: an argument or a parameter
+        end = operand_end(tokens, index + 2)
+        if end is not None:
+            self.edits.replace(
+                index - 1,
+                end,
+                [f"am_cast<{tokens.text(index)}>(", range(index + 2, end), ")"],
+            )
+
+
+_BEFORE_EXPRESSIONS = frozenset({"return", "case", "else", "do", "co_return"})
+
+
+def _closes_cast(tokens: TokenRange, index: int, types: frozenset[str]) -> bool:
+    """In `(float)(T)x` the bracket before `(T)` closes another cast."""
+    if tokens.text(index) != ")":
+        return False
+    opening = tokens.partner.get(index, index)
+    before = tokens.text(opening - 1)
+    if tokens.is_name(opening - 1) and before in ("if", "while", "for", "switch"):
+        return True
+    inside = tokens.texts[opening + 1 : index]
+    is_type = bool(inside) and all(
+        word in types or word in _SCALARS or word in ("const", "unsigned") for word in inside
+    )
+    return is_type and not tokens.is_name(opening - 1)
+
+
+_SCALARS = frozenset("bool char uchar short ushort int uint long ulong float half bfloat".split())
+
+
+def operand_end(tokens: TokenRange, index: int) -> int | None:
+    """The index behind the operand of a cast that starts at index; None when none starts there."""
+    while tokens.text(index) in _PREFIX_OPERATORS:
+        index += 1
+    if index >= len(tokens):
+        return None
+    kind, text = tokens.tokens[index].kind, tokens.text(index)
+    if text == "(":
+        end = tokens.after(index)
+        if _starts_operand(tokens, end):  # a cast in turn: `(T)(float)x`
+            return operand_end(tokens, end)
+        return _postfix_end(tokens, end)
+    if kind in ("number", "string", "char"):
+        return index + 1
+    if kind == "name" or text == "::":
+        return _postfix_end(tokens, _name_end(tokens, index))
+    return None
+
+
+def _starts_operand(tokens: TokenRange, index: int) -> bool:
+    """Directly behind a closing bracket, what can only be the operand of a cast."""
+    return index < len(tokens) and tokens.tokens[index].kind in ("name", "number")
+
+
+def _name_end(tokens: TokenRange, index: int) -> int:
+    """Behind a qualified name with its template arguments."""
+    while True:
+        if tokens.text(index) == "::":
+            index += 1
+        index += 1
+        if tokens.text(index) == "<":
+            close = tokens.angle_end(index)
+            if close is not None and tokens.text(close + 1) in ("(", "::", "{"):
+                index = close + 1
+        if tokens.text(index) != "::":
+            return index
+
+
+def _postfix_end(tokens: TokenRange, index: int) -> int:
+    """Behind subscripts, calls, members and increments."""
+    while True:
+        text = tokens.text(index)
+        if text in ("(", "[", "{"):
+            if text == "{" and tokens.text(index - 1) == ")":
+                return index
+            index = tokens.after(index)
+        elif text in (".", "->"):
+            index += 1 + (tokens.text(index + 1) == "template")
+            index = _name_end(tokens, index)
+        elif text in ("++", "--"):
+            index += 1
+        else:
+            return index
+
+
+def _open_aliases(structure: Structure) -> frozenset[str]:
+    """Names of `using X = ...` anywhere, in functions too: they may stand for half or bfloat."""
+    tokens = structure.tokens
+    found = set()
+    for index, text in enumerate(tokens.texts):
+        if text == "using" and tokens.text(index + 2) == "=" and tokens.is_name(index + 1):
+            end = index + 3
+            while end < len(tokens) and tokens.text(end) != ";":
+                end = tokens.after(end)
+            if not any(word in ("*", "&", "(") for word in tokens.texts[index + 3 : end]):
+                found.add(tokens.text(index + 1))
+    return frozenset(found)

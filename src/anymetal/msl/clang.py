@@ -1,0 +1,219 @@
+"""The only file that starts a compiler: preprocess, check, compile to LLVM IR, precompile headers."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anymetal import settings
+from anymetal.errors import ToolchainError
+
+INCLUDE_DIR = Path(__file__).parent / "include"
+INPUT_NAME = "anymetal-input.cpp"
+LANGUAGE_VERSION = 320
+
+_LANGUAGE_FLAGS = (
+    "-x c++ -std=c++20 -fdeclspec -ffreestanding -nostdinc -fno-exceptions -fno-rtti "
+    "-fno-strict-aliasing -fexcess-precision=16 "
+    "-fno-math-errno -fno-threadsafe-statics -fno-discard-value-names -fwrapv -fno-finite-loops "
+    "-funroll-loops"  # at -O1 clang would forbid all later unrolling
+).split()
+_SAFE_MATH_FLAGS = ["-ffp-contract=on"]
+# Everything of fast math but the promise that no infinity or NaN occurs: kernels mask with -INFINITY.
+_FAST_MATH_FLAGS = (
+    "-ffp-contract=fast -fassociative-math -freciprocal-math -fno-signed-zeros -fno-trapping-math "
+    "-fapprox-func -D__FAST_MATH__=1"
+).split()
+_DIAGNOSTIC_FLAGS = (
+    "-w -ferror-limit=20 -fshow-overloads=best -fno-caret-diagnostics -fno-color-diagnostics "
+    "-fno-elide-type -ftemplate-backtrace-limit=0 -fmacro-backtrace-limit=0"
+).split()
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run of clang left: its output and its messages."""
+
+    ok: bool
+    output: str
+    messages: str
+
+
+@functools.cache
+def executable() -> tuple[str, ...]:
+    """How to start clang: the `zig` binary of the ziglang package is a clang driver as well."""
+    found = importlib.util.find_spec("ziglang")
+    if found is None or found.origin is None:
+        raise ToolchainError("clang is missing: pip install 'ziglang==0.17.*'")
+    folder = Path(found.origin).parent
+    for name in ("zig", "zig.exe"):
+        if (folder / name).is_file():
+            return (str(folder / name), "clang")
+    raise ToolchainError(f"the ziglang package in {folder} holds no zig binary")
+
+
+@functools.cache
+def check_versions() -> None:
+    """clang writes the IR and llvmlite reads it: both must be of one LLVM version."""
+    import llvmlite.binding as llvm  # noqa: PLC0415  (not needed where everything is cached)
+
+    text = _run(["--version"]).output
+    match = re.search(r"clang version (\d+)", text)
+    if match is None:
+        raise ToolchainError(f"cannot read clang's version from {text[:100]!r}")
+    if int(match[1]) != llvm.llvm_version_info[0]:
+        raise ToolchainError(
+            f"clang {match[1]} (ziglang) does not fit LLVM {llvm.llvm_version_info[0]} (llvmlite): "
+            "install the versions that anymetal's requirements name"
+        )
+
+
+@functools.cache
+def toolchain_key() -> str:
+    """Digest of everything but the source that decides what a compilation yields."""
+    digest = hashlib.sha256()
+    for package in ("ziglang", "llvmlite"):
+        digest.update(f"{package} {importlib.metadata.version(package)}\n".encode())
+    digest.update(f"{platform.machine()} {_processor()} {_LANGUAGE_FLAGS}\n".encode())
+    for path in sorted(INCLUDE_DIR.rglob("*")):
+        if path.is_file():
+            digest.update(path.relative_to(INCLUDE_DIR).as_posix().encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _processor() -> str:
+    """-march=native: a cache shared by machines must keep their code apart."""
+    import llvmlite.binding as llvm  # noqa: PLC0415
+
+    return f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+
+
+def preprocess(
+    text: str,
+    *,
+    name: str,
+    include_dirs: Sequence[Path],
+    defines: Sequence[tuple[str, str]],
+    fast_math: bool,
+    folder: Path,
+) -> Result:
+    """Macros and includes expanded, with line markers; our own headers contribute macros only."""
+    version = LANGUAGE_VERSION
+    flags = (
+        "-E -x c++ -std=c++14 -undef -nostdinc -w -fno-caret-diagnostics -fno-color-diagnostics "
+        f"-DANYMETAL_MACROS_ONLY -D__METAL_VERSION__={version} -D__METAL__=1 -D__METAL_MACOS__=1 "
+        "-D__clang__=1 -D__APPLE__=1 -D__LITTLE_ENDIAN__=1 -D__HAVE_BFLOAT__=1"
+    ).split()
+    if fast_math:
+        flags.append("-D__FAST_MATH__=1")
+    flags += [f"-D{key}={value}" for key, value in defines]
+    flags += ["-I", str(INCLUDE_DIR)]
+    for directory in include_dirs:
+        flags += ["-I", str(directory)]
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+    return _run([*flags, "-"], f'# 1 "{escaped}"\n{text}', folder)
+
+
+def compile_to_ir(text: str, *, fast_math: bool, optimise: bool = True) -> Result:
+    """LLVM IR text of a translation unit that relies on the precompiled headers.
+
+    Without optimisation every access stands as it was written and knows its line, but inlining is
+    still to be done: this is what the checker instruments.
+    """
+    level = ["-O1"] if optimise else ["-O1", "-Xclang", "-disable-llvm-passes", "-gline-tables-only"]
+    return _compile(text, ["-S", "-emit-llvm", *level, "-o", "-"], fast_math)
+
+
+def check_syntax(text: str, *, fast_math: bool) -> Result:
+    """Only the messages: whether the text compiles."""
+    return _compile(text, ["-fsyntax-only", "-O1"], fast_math)
+
+
+def compile_support(path: Path, include_dirs: Sequence[Path] = ()) -> str:
+    """LLVM IR of a C++ file of our own that runs beside the kernels: an engine's runtime."""
+    check_versions()
+    includes = [f"-I{directory}" for directory in (*include_dirs, path.parent)]
+    result = _run([*_flags(False), *includes, "-O2", "-S", "-emit-llvm", "-o", "-", str(path)])
+    if not result.ok:
+        raise ToolchainError(f"{path.name} does not compile:\n{result.messages}")
+    return result.output
+
+
+def compile_support(path: Path) -> str:
+    """LLVM IR of a C++ file of our own, an engine's runtime; it includes nothing but our headers."""
+    check_versions()
+    path = path.absolute()
+    flags = [*_flags(False), "-I", str(path.parent), "-O1", "-S", "-emit-llvm", "-o", "-"]
+    result = _run([*flags, str(path)])
+    if not result.ok:
+        raise ToolchainError(f"{path.name} does not compile:\n{result.messages}")
+    return result.output
+
+
+def _compile(text: str, flags: list[str], fast_math: bool) -> Result:
+    language = _flags(fast_math)
+    header = precompiled_header(fast_math)
+    command = [*language, *_DIAGNOSTIC_FLAGS, "-include-pch", str(header), *flags, "-"]
+    return _run(command, f'# 1 "{INPUT_NAME}"\n{text}')
+
+
+def _flags(fast_math: bool) -> list[str]:
+    math = _FAST_MATH_FLAGS if fast_math else _SAFE_MATH_FLAGS
+    return [*_LANGUAGE_FLAGS, *math, "-march=native", "-I", str(INCLUDE_DIR)]
+
+
+@functools.cache
+def precompiled_header(fast_math: bool) -> Path:
+    """Our metal headers in compiled form, built on first use and shared by all processes."""
+    digest = hashlib.sha256(f"{toolchain_key()} {fast_math}".encode()).hexdigest()[:32]
+    path = settings.CACHE_DIR.path() / "pch" / f"{digest}.pch"
+    if not path.exists():
+        check_versions()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _build_precompiled_header(path, fast_math)
+    return path
+
+
+def _build_precompiled_header(path: Path, fast_math: bool) -> None:
+    """Written beside its place and moved there: another process sees all of it or nothing."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    os.close(handle)
+    flags = [flag if flag != "c++" else "c++-header" for flag in _flags(fast_math)]
+    text = "#include <metal_stdlib>\n#include <anymetal/entry.h>\n"
+    try:
+        result = _run([*flags, "-O1", "-w", "-fpch-instantiate-templates", "-o", temporary, "-"], text)
+        if not result.ok:
+            raise ToolchainError(f"anymetal's own headers do not compile:\n{result.messages}")
+        Path(temporary).replace(path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def _run(arguments: Sequence[str], text: str = "", folder: Path | None = None) -> Result:
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            [*executable(), *arguments],
+            input=text.encode(),
+            capture_output=True,
+            cwd=folder or INCLUDE_DIR,
+            env=environment,
+            check=False,
+        )
+    except OSError as error:
+        raise ToolchainError(f"cannot start clang: {error}") from error
+    messages = done.stderr.decode(errors="replace")
+    if done.returncode < 0 or "PLEASE submit a bug report" in messages:
+        raise ToolchainError(f"clang crashed (status {done.returncode}):\n{messages[-4000:]}")
+    return Result(done.returncode == 0, done.stdout.decode(errors="replace"), messages)

@@ -1,0 +1,197 @@
+// From the machine to a kernel's parameters: what the generated entry function is made of.
+//
+// The generated text (msl/entry.py) names a role for each parameter; the templates here turn it into the
+// type the kernel declares, and describe that type for the launcher.
+#pragma once
+#include <anymetal/machine.h>
+#include <metal_types>
+
+// ---- Signatures ---------------------------------------------------------------------------------
+
+template <class... Parameters>
+struct am_signature {
+  template <unsigned I>
+  using parameter = __type_pack_element<I, Parameters...>;
+};
+
+template <class... Parameters>
+am_signature<Parameters...> am_signature_of(void (*)(Parameters...));
+
+template <class T>
+struct am_parameter {  // a value
+  using element = T;
+  static constexpr bool is_pointer = false, is_reference = false;
+  static AM_INLINE T from(void* address) { return *static_cast<T*>(address); }
+};
+template <class T>
+struct am_parameter<T*> {
+  using element = T;
+  static constexpr bool is_pointer = true, is_reference = false;
+  static AM_INLINE T* from(void* address) { return static_cast<T*>(address); }
+};
+template <class T>
+struct am_parameter<T&> {
+  using element = T;
+  static constexpr bool is_pointer = false, is_reference = true;
+  static AM_INLINE T& from(void* address) { return *static_cast<T*>(address); }
+};
+
+// ---- Built-in values ----------------------------------------------------------------------------
+
+struct am_triple {
+  unsigned x, y, z;
+};
+
+// Gives a triple the type a parameter asks for. Types no built-in value has are refused later, by name,
+// from the description below; here they only must not stop the compiler.
+template <class T>
+struct am_builtin {
+  static AM_INLINE T from(am_triple value) {
+    if constexpr (__is_integral(T))
+      return static_cast<T>(value.x);
+    else
+      return *static_cast<__remove_reference_t(T)*>(nullptr);
+  }
+};
+template <class T>
+struct am_builtin<metal::vec<T, 2>> {
+  static AM_INLINE metal::vec<T, 2> from(am_triple value) {
+    return metal::vec<T, 2>(static_cast<T>(value.x), static_cast<T>(value.y));
+  }
+};
+template <class T>
+struct am_builtin<metal::vec<T, 3>> {
+  static AM_INLINE metal::vec<T, 3> from(am_triple value) {
+    return metal::vec<T, 3>(static_cast<T>(value.x), static_cast<T>(value.y),
+                            static_cast<T>(value.z));
+  }
+};
+
+AM_INLINE am_triple am_triple_of(const unsigned (&values)[3]) {
+  return {values[0], values[1], values[2]};
+}
+AM_INLINE am_triple am_scalar(unsigned value) { return {value, 0, 0}; }
+
+AM_INLINE am_triple am_thread_position_in_grid(const am_thread* self) {
+  const am_group* group = self->group;
+  return {group->position[0] * group->nominal_size[0] + self->position[0],
+          group->position[1] * group->nominal_size[1] + self->position[1],
+          group->position[2] * group->nominal_size[2] + self->position[2]};
+}
+AM_INLINE am_triple am_thread_position_in_threadgroup(const am_thread* self) {
+  return am_triple_of(self->position);
+}
+AM_INLINE am_triple am_threadgroup_position_in_grid(const am_thread* self) {
+  return am_triple_of(self->group->position);
+}
+AM_INLINE am_triple am_threads_per_threadgroup(const am_thread* self) {
+  return am_triple_of(self->group->size);
+}
+AM_INLINE am_triple am_dispatch_threads_per_threadgroup(const am_thread* self) {
+  return am_triple_of(self->group->nominal_size);
+}
+AM_INLINE am_triple am_threads_per_grid(const am_thread* self) {
+  return am_triple_of(self->group->grid);
+}
+AM_INLINE am_triple am_threadgroups_per_grid(const am_thread* self) {
+  return am_triple_of(self->group->groups);
+}
+// The region that a stage-in descriptor covers; without one it is the grid.
+AM_INLINE am_triple am_grid_origin(const am_thread*) { return {0, 0, 0}; }
+AM_INLINE am_triple am_grid_size(const am_thread* self) { return am_threads_per_grid(self); }
+
+AM_INLINE am_triple am_thread_index_in_threadgroup(const am_thread* self) {
+  return am_scalar(self->index);
+}
+AM_INLINE am_triple am_thread_index_in_simdgroup(const am_thread* self) {
+  return am_scalar(self->lane);
+}
+AM_INLINE am_triple am_thread_index_in_quadgroup(const am_thread* self) {
+  return am_scalar(self->lane % 4);
+}
+AM_INLINE am_triple am_simdgroup_index_in_threadgroup(const am_thread* self) {
+  return am_scalar(self->index / AM_SIMD_WIDTH);
+}
+AM_INLINE am_triple am_quadgroup_index_in_threadgroup(const am_thread* self) {
+  return am_scalar(self->index / 4);
+}
+AM_INLINE am_triple am_simdgroups_per_threadgroup(const am_thread* self) {
+  return am_scalar(self->group->simdgroups);
+}
+AM_INLINE am_triple am_quadgroups_per_threadgroup(const am_thread* self) {
+  return am_scalar((self->group->threads + 3) / 4);
+}
+AM_INLINE am_triple am_dispatch_simdgroups_per_threadgroup(const am_thread* self) {
+  return am_scalar(self->group->nominal_simdgroups);
+}
+AM_INLINE am_triple am_dispatch_quadgroups_per_threadgroup(const am_thread* self) {
+  const unsigned(&size)[3] = self->group->nominal_size;
+  return am_scalar((size[0] * size[1] * size[2] + 3) / 4);
+}
+AM_INLINE am_triple am_threads_per_simdgroup(const am_thread*) {
+  return am_scalar(AM_SIMD_WIDTH);
+}
+AM_INLINE am_triple am_thread_execution_width(const am_thread*) {
+  return am_scalar(AM_SIMD_WIDTH);
+}
+
+// ---- Threadgroup variables ----------------------------------------------------------------------
+
+template <class T, unsigned Slot, unsigned long Align>
+AM_INLINE T& am_aligned_threadgroup_variable() {
+  constexpr unsigned long align = Align > alignof(T) ? Align : alignof(T);
+  return *static_cast<T*>(am_threadgroup_storage(Slot, sizeof(T), align));
+}
+
+// `threadgroup T x = value;`: one thread stores the value, the way Metal leaves it to the author to
+// put a barrier before the first read.
+template <class T>
+AM_INLINE void am_store_initial(T& variable, const T& value) {
+  __builtin_memcpy(const_cast<void*>(static_cast<const volatile void*>(&variable)), &value,
+                   sizeof(T));
+}
+
+// ---- Descriptions -------------------------------------------------------------------------------
+
+enum am_description_flags : unsigned {
+  AM_IS_POINTER = 1,
+  AM_IS_REFERENCE = 2,
+  AM_IS_CONST = 4,
+};
+
+template <unsigned long Length>
+struct am_description {
+  unsigned element_size;
+  unsigned element_align;
+  unsigned flags;
+  char type[Length];  // __PRETTY_FUNCTION__: the reader cuts the type out
+};
+
+template <class T>
+struct am_extent {
+  static constexpr unsigned size = sizeof(T), align = alignof(T);
+};
+template <class T>
+  requires(__is_void(T))
+struct am_extent<T> {
+  static constexpr unsigned size = 1, align = 1;
+};
+
+template <class Element>
+consteval auto am_describe_element(unsigned flags) {
+  am_description<sizeof(__PRETTY_FUNCTION__)> result = {am_extent<Element>::size,
+                                                        am_extent<Element>::align, flags, {}};
+  for (unsigned long i = 0; i < sizeof(__PRETTY_FUNCTION__); ++i)
+    result.type[i] = __PRETTY_FUNCTION__[i];
+  return result;
+}
+
+// What the launcher must know of a parameter. The compiler writes it into the IR as a constant.
+template <class Parameter>
+consteval auto am_describe() {
+  using traits = am_parameter<Parameter>;
+  using element = typename traits::element;
+  return am_describe_element<__remove_cv(element)>(
+      (traits::is_pointer ? AM_IS_POINTER : 0) | (traits::is_reference ? AM_IS_REFERENCE : 0) |
+      (__is_const(element) ? AM_IS_CONST : 0));
+}

@@ -1,0 +1,98 @@
+// The product of two 8x8 matrices that lie spread over the lanes of a simdgroup.
+//
+// Each lane holds two neighbouring elements of one row. The lanes leave theirs where they belong in
+// the matrix; the leader multiplies whole rows, eight columns at a time, in float: one fused
+// multiply-add after the other, from column 0 of the left matrix to column 7, starting from the
+// accumulator. Only the final value is rounded to the result's type. (How Apple's hardware rounds
+// in between is not known.)
+#pragma once
+#ifndef ANYMETAL_MACROS_ONLY
+#include <anymetal/wide.h>
+
+#include <metal_types>
+
+#pragma float_control(precise, on, push)
+
+// The row and the first of the two columns of a lane's elements.
+AM_INLINE unsigned am_matrix_row(unsigned lane) { return (lane / 4 & 4) + lane / 2 % 4; }
+AM_INLINE unsigned am_matrix_column(unsigned lane) { return (lane / 4 & 2) * 2 + lane % 2 * 2; }
+// Where that pair stands among the 32 pairs of a matrix in row order.
+AM_INLINE unsigned am_matrix_pair(unsigned lane) {
+  return am_matrix_row(lane) * 4 + am_matrix_column(lane) / 2;
+}
+
+// One row as floats.
+template <class T>
+AM_INLINE am_wide<float, 8> am_matrix_load_row(const T* row) {
+  return __builtin_convertvector((am_load_wide<T, 8>(row)), am_wide<float, 8>);
+}
+
+template <class R, class A, class B, class C>
+AM_INLINE void am_matrix_compute(const A* a, const B* b, const C* c, R* out) {
+  am_wide<float, 8> rows_of_b[8];
+#pragma clang loop unroll(full)
+  for (int k = 0; k < 8; ++k) rows_of_b[k] = am_matrix_load_row(b + 8 * k);
+#pragma clang loop unroll(full)
+  for (int row = 0; row < 8; ++row) {
+    am_wide<float, 8> left = am_matrix_load_row(a + 8 * row);
+    am_wide<float, 8> sum = am_matrix_load_row(c + 8 * row);
+#pragma clang loop unroll(full)
+    for (int k = 0; k < 8; ++k) {
+      am_wide<float, 8> factor = left[k];
+      sum = __builtin_elementwise_fma(factor, rows_of_b[k], sum);
+    }
+    am_store_wide<R, 8>(out + 8 * row, __builtin_convertvector(sum, am_wide<R, 8>));
+  }
+}
+
+// The three matrices while they are gathered. All of `am_simdgroup::in` that belongs to values of
+// 64 bytes is used, which no other collective takes.
+template <class A, class B, class C>
+struct am_matrix_operands {
+  metal::vec<A, 2> a[32];
+  metal::vec<B, 2> b[32];
+  metal::vec<C, 2> c[32];
+};
+
+// What lanes that are not there would have brought counts as zero.
+template <class A, class B, class C>
+AM_INLINE void am_matrix_clear(am_matrix_operands<A, B, C>* operands, unsigned active) {
+  for (unsigned lane = 0; lane < AM_SIMD_WIDTH; ++lane) {
+    if (active >> lane & 1) continue;
+    unsigned pair = am_matrix_pair(lane);
+    operands->a[pair] = metal::vec<A, 2>(A(0));
+    operands->b[pair] = metal::vec<B, 2>(B(0));
+    operands->c[pair] = metal::vec<C, 2>(C(0));
+  }
+}
+
+// This lane's two elements of a * b + c.
+template <class R, class A, class B, class C>
+AM_INLINE metal::vec<R, 2> am_matrix_multiply(metal::vec<A, 2> a, metal::vec<B, 2> b,
+                                              metal::vec<C, 2> c) {
+  typedef am_matrix_operands<A, B, C> Operands;
+  struct Place {
+    alignas(64) char bytes[64];
+  };
+  static_assert(sizeof(Operands) <= sizeof(Place) * AM_SIMD_WIDTH);
+  am_thread* self = am_self();
+  Operands* operands = reinterpret_cast<Operands*>(am_lanes_in<Place>(self->simd));
+  unsigned pair = am_matrix_pair(self->lane);
+  operands->a[pair] = a;
+  operands->b[pair] = b;
+  operands->c[pair] = c;
+  am_wait_at(AM_COLLECTIVE);
+  am_simdgroup* simd = self->simd;
+  if (simd->leader == self->lane) {
+    operands = reinterpret_cast<Operands*>(am_lanes_in<Place>(simd));
+    if (simd->active != ~0u) am_matrix_clear(operands, simd->active);
+    am_matrix_compute<R>(reinterpret_cast<const A*>(operands->a),
+                         reinterpret_cast<const B*>(operands->b),
+                         reinterpret_cast<const C*>(operands->c), reinterpret_cast<R*>(simd->out));
+  }
+  return reinterpret_cast<const metal::vec<R, 2>*>(simd->out)[am_matrix_pair(self->lane)];
+}
+
+#pragma float_control(pop)
+
+#endif

@@ -1,0 +1,136 @@
+"""Source -> tokens: clang expands macros and includes, the line markers tell where each came from."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from anymetal.msl import clang
+from anymetal.msl.diagnostics import raise_preprocessor_errors
+from anymetal.msl.source_map import Line, Origins
+from anymetal.msl.tokens import Token, TokenRange, tokenize_line
+from anymetal.nouns import Source
+
+_MARKER = re.compile(r'# (\d+) "((?:\\.|[^"\\])*)"')
+_PRAGMA = re.compile(r"\s*#\s*pragma\b\s*(.*)")
+_UNROLL = re.compile(r"(?:clang\s+loop\s+)?unroll\b")
+
+
+@dataclass(frozen=True)
+class Preprocessed:
+    """The translation unit after preprocessing, and what was read on the way."""
+
+    tokens: TokenRange
+    origins: Origins
+    headers: tuple[str, ...]
+    dependencies: tuple[tuple[str, str], ...]
+
+
+def preprocess(source: Source) -> Preprocessed:
+    """Expands the source; a missing include or a broken directive raises KernelSyntaxError."""
+    result = clang.preprocess(
+        source.text,
+        name=source.name,
+        include_dirs=[*source.include_dirs, *_torch_include_dirs()],
+        defines=source.defines,
+        fast_math=source.fast_math,
+        folder=_folder_of(source),
+    )
+    if not result.ok:
+        raise_preprocessor_errors(result.messages, source)
+    return _Reader(source).read(result.output)
+
+
+def _folder_of(source: Source) -> Path:
+    """Where `#include "..."` of the main file starts from."""
+    path = Path(source.name)
+    return path.parent.absolute() if path.is_file() else clang.INCLUDE_DIR
+
+
+@cache
+def _torch_include_dirs() -> tuple[Path, ...]:
+    """torch ships the c10/metal headers; found without importing torch."""
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        return ()
+    return (Path(found.origin).parent / "include",)
+
+
+class _Reader:
+    """Walks over the output of clang -E line by line."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.origins = Origins(files={source.name: source.text})
+        self.tokens: list[Token] = []
+        self.headers: dict[str, None] = {}
+        self.digests: dict[str, str] = {}
+        self.ours = clang.INCLUDE_DIR.as_posix() + "/"
+
+    def read(self, text: str) -> Preprocessed:
+        file, number, skip = self.source.name, 0, False
+        for line in text.split("\n"):
+            if line.startswith("# ") and (marker := _MARKER.match(line)):
+                file, number = _unescape(marker[2]), int(marker[1])
+                skip = self._enter(file)
+                continue
+            if line and not skip:
+                self._read_line(file, number, line)
+            number += 1
+        self._settle_unroll_arguments()
+        return Preprocessed(
+            TokenRange(self.tokens),
+            self.origins,
+            tuple(self.headers),
+            tuple(self.digests.items()),
+        )
+
+    def _enter(self, file: str) -> bool:
+        """Notes a file on its first sight; True when its text is not the author's."""
+        if file == self.source.name:
+            return False
+        if file.startswith("<"):
+            return True
+        path = Path(file)
+        if not path.is_absolute():
+            path = _folder_of(self.source) / path
+        if path.as_posix().startswith(self.ours):
+            self.headers[path.as_posix()[len(self.ours) :]] = None
+            return True
+        if file not in self.origins.files:
+            content = path.read_bytes()
+            self.origins.files[file] = content.decode(errors="replace")
+            self.digests[str(path)] = hashlib.sha256(content).hexdigest()
+        return False
+
+    def _read_line(self, file: str, number: int, line: str) -> None:
+        index = len(self.origins.lines)
+        pragma = _PRAGMA.match(line)
+        if pragma is None:
+            self.tokens.extend(tokenize_line(line, index))
+        elif _UNROLL.match(pragma[1]):
+            self.tokens.append(Token("pragma", f"#pragma {pragma[1]}", True, index, 0))
+        else:
+            return
+        self.origins.lines.append(Line(file, number, line))
+
+    def _settle_unroll_arguments(self) -> None:
+        """clang -E expands no macro in a pragma: an argument that was a macro is dropped."""
+        names = {token.text for token in self.tokens if token.kind == "name"}
+        for token in self.tokens:
+            if token.kind != "pragma":
+                continue
+            words = re.findall(r"[A-Za-z_]\w*", token.text.partition("(")[2])
+            if any(word not in names for word in words if word not in _UNROLL_WORDS):
+                token.text = token.text.partition("(")[0]
+
+
+_UNROLL_WORDS = frozenset({"enable", "disable", "full", "u", "U"})
+
+
+def _unescape(name: str) -> str:
+    return re.sub(r"\\(.)", r"\1", name)

@@ -1,0 +1,171 @@
+"""MSL tokens -> C++ text that clang compiles: all rewrites, in one order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anymetal.msl import literals
+from anymetal.msl.address_spaces import erase_attributes, erase_spaces
+from anymetal.msl.casts import CastRewriter
+from anymetal.msl.diagnostics import Problem, raise_problems
+from anymetal.msl.edits import Edits, Writer, spell_edited
+from anymetal.msl.overloads import OverloadMerger
+from anymetal.msl.preprocess import Preprocessed
+from anymetal.msl.reflect import Instance, Kernel, Reflection
+from anymetal.msl.source_map import SourceMap
+from anymetal.msl.structure import Function, Structure
+from anymetal.msl.threadgroup import ThreadgroupRewriter, unaccounted
+from anymetal.nouns import EntryPoint, FunctionConstant, Position, ThreadgroupVariable
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """The text, its map and the doors into it."""
+
+    text: str
+    source_map: SourceMap
+    entry_points: dict[str, EntryPoint]
+    function_constants: dict[str, FunctionConstant]
+    threadgroup_variables: tuple[ThreadgroupVariable, ...]
+
+
+def rewrite(unit: Preprocessed, structure: Structure, reflection: Reflection) -> Rewritten:
+    return _Rewriter(unit, structure, reflection).run()
+
+
+class _Rewriter:
+    def __init__(
+        self, unit: Preprocessed, structure: Structure, reflection: Reflection
+    ) -> None:
+        self.unit = unit
+        self.tokens = unit.tokens
+        self.structure = structure
+        self.reflection = reflection
+        self.edits = Edits()
+        self.threadgroup = ThreadgroupRewriter(self.tokens, self.edits)
+
+    def run(self) -> Rewritten:
+        erase_attributes(self.tokens, self.edits)
+        erase_spaces(self.tokens, self.structure.functions, self.edits)
+        literals.rewrite_literals(self.tokens, self.edits)
+        CastRewriter(self.structure, self.edits).run()
+        self._functions()
+        self._function_constants()
+        for instantiation in self.reflection.kernel_instantiations:
+            self.edits.remove(instantiation.start, instantiation.end)
+        for kernel in self.reflection.kernels:
+            self.threadgroup.rewrite(kernel)
+        merger = OverloadMerger(self.structure, self.edits, self.unit.origins)
+        merger.run()
+        problems = [*merger.problems, *self._leftovers()]
+        if problems:
+            raise_problems(problems, self.unit.origins.excerpt)
+        writer = Writer(self.tokens, self.edits, self.unit.origins)
+        text = writer.write()
+        return Rewritten(
+            text,
+            writer.map,
+            self._entry_points(),
+            self._constants(),
+            tuple(
+                ThreadgroupVariable(slot, self.tokens.text(name), self._position(name))
+                for slot, name in enumerate(self.threadgroup.slots)
+            ),
+        )
+
+    def _leftovers(self) -> list[Problem]:
+        """A threadgroup variable that was not rewritten would be a local of each thread."""
+        return [
+            Problem(
+                self._position(index),
+                "error",
+                "anymetal does not understand this use of the threadgroup address space",
+            )
+            for index in unaccounted(self.tokens, self.threadgroup.accounted)
+        ]
+
+    def _position(self, index: int) -> Position:
+        return self.unit.origins.position(self.tokens.tokens[index])
+
+    def _functions(self) -> None:
+        """Every function becomes inline: clang emits only what the kernel asked for needs."""
+        for function in self.structure.functions:
+            if function.scope.kind != "namespace":
+                continue
+            words = [self.tokens.text(i) for i in range(function.head, function.name[0])]
+            for offset, word in enumerate(words):
+                if word == "kernel" and self.tokens.text(function.head + offset - 1) != "[":
+                    self.edits.remove(function.head + offset)
+            if function.body is not None and "inline" not in words and "friend" not in words:
+                self.edits.insert(function.head, "inline")
+
+    def _function_constants(self) -> None:
+        for constant in self.reflection.constants:
+            variable = constant.variable
+            self.edits.replace(
+                variable.head,
+                variable.end,
+                [
+                    f"AM_FUNCTION_CONSTANT_{constant.index}(",
+                    range(constant.name, constant.name + 1),
+                    ",",
+                    *(range(index, index + 1) for index in constant.type),
+                    ");",
+                ],
+            )
+        by_name = {self.tokens.text(c.name): c.index for c in self.reflection.constants}
+        for index, text in enumerate(self.tokens.texts):
+            if text == "is_function_constant_defined" and self.tokens.text(index + 1) == "(":
+                end = self.tokens.after(index + 1)
+                name = self.tokens.text(end - 2)
+                if name in by_name:
+                    start = index
+                    if self.tokens.text(index - 1) == "::":
+                        start = index - 2
+                    self.edits.replace(start, end, [f"AM_IS_DEFINED_{by_name[name]}"])
+
+    def _constants(self) -> dict[str, FunctionConstant]:
+        return {
+            self.tokens.text(c.name): FunctionConstant(
+                self.tokens.text(c.name),
+                c.index,
+                " ".join(self.tokens.text(i) for i in c.type),
+                self._position(c.name),
+            )
+            for c in self.reflection.constants
+        }
+
+    def _entry_points(self) -> dict[str, EntryPoint]:
+        entries = {}
+        for kernel in self.reflection.kernels:
+            if not kernel.function.is_template:
+                entry = self._plain(kernel)
+                entries[entry.name] = entry
+        for instance in self.reflection.instances:
+            entries[instance.name] = self._instance(instance)
+        return entries
+
+    def _plain(self, kernel: Kernel) -> EntryPoint:
+        return self._entry(kernel, kernel.name, f"&{kernel.name}", kernel.function)
+
+    def _instance(self, instance: Instance) -> EntryPoint:
+        expression = "&" + spell_edited(self.tokens, self.edits, *instance.expression)
+        if instance.parameters is not None:
+            opening, close = instance.parameters
+            parameters = spell_edited(self.tokens, self.edits, opening, close + 1)
+            expression = f"static_cast<void (*){parameters}>({expression})"
+        return self._entry(instance.kernel, instance.name, expression, instance.declaration)
+
+    def _entry(
+        self, kernel: Kernel, name: str, expression: str, declaration: Function | object
+    ) -> EntryPoint:
+        function = kernel.function
+        scope = declaration.scope  # type: ignore[attr-defined]
+        return EntryPoint(
+            name=name,
+            expression=expression,
+            parameters=tuple(parameter.noun for parameter in kernel.parameters),
+            position=self._position(function.name[0]),
+            max_total_threads=None,
+            scope="::".join(scope.path),
+        )

@@ -1,0 +1,72 @@
+"""Where an instruction comes from: the chain of places in LLVM's debug metadata, innermost first."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from anymetal.passes.ir import Function, Module
+
+_NODE = re.compile(r"^(!\d+) = (?:distinct )?!(DI\w+)\((.*)\)$")
+_REFERENCE = re.compile(r", !dbg (!\d+)")
+_FIELD = re.compile(r"(\w+): (\"[^\"]*\"|[^,]+)")
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A place in a compiled file."""
+
+    file: str
+    line: int
+    column: int
+
+
+class DebugInfo:
+    """The debug metadata of a module, looked up by the references on instructions."""
+
+    def __init__(self, module: Module) -> None:
+        self._nodes: dict[str, dict[str, str]] = {}
+        for part in module.parts:
+            match = _NODE.match(part) if isinstance(part, str) else None
+            if match:
+                self._nodes[match.group(1)] = dict(_FIELD.findall(match.group(3)))
+
+    def spots(self, text: str) -> list[Spot]:
+        """Places of an instruction, from the innermost inlined function out to the kernel."""
+        match = _REFERENCE.search(text)
+        found: list[Spot] = []
+        reference = match.group(1) if match else None
+        while reference is not None:
+            node = self._nodes[reference]
+            spot = Spot(self._file(node["scope"]), int(node["line"]), int(node.get("column", 0)))
+            found.append(spot)
+            reference = node.get("inlinedAt")
+        return found
+
+    def _file(self, scope: str) -> str:
+        return self._nodes[self._nodes[scope]["file"]]["filename"].strip('"')
+
+
+def strip_debug_info(module: Module) -> None:
+    """Takes the debug metadata out: calls that a pass adds would need it too, and nobody reads it."""
+    for function in module.functions:
+        function.header = re.sub(r" !dbg !\d+", "", function.header)
+        for block in function.blocks:
+            block.instructions = [i for i in block.instructions if not i.text.startswith("#dbg")]
+        _strip_references(function)
+    module.parts = [part for part in module.parts if not _is_debug(part)]
+
+
+def _strip_references(function: Function) -> None:
+    for instruction in function.instructions():
+        instruction.text = _REFERENCE.sub("", instruction.text)
+        instruction.text = re.sub(r", !llvm\.loop !\d+", "", instruction.text)
+
+
+def _is_debug(part: str | Function) -> bool:
+    if not isinstance(part, str):
+        return False
+    if part.startswith("!llvm.dbg.cu") or part.startswith("!llvm.module.flags"):
+        return True
+    match = re.match(r"^!\d+ = (?:distinct )?!(DI\w+|\{.*\})", part)
+    return match is not None and match.group(1).startswith("DI")

@@ -1,0 +1,285 @@
+"""Puts a check before every access of a kernel, and in front of arithmetic that can go wrong.
+
+Each check returns the address to use: the one given, or that of a sink where the access is wrong, so
+that no kernel can write outside its buffers. The checks themselves are C++ (checker/shadow/fast.cpp),
+linked to the kernel as IR.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from anymetal.passes.accesses import ATOMIC, READ, WRITE, Access, accesses_of
+from anymetal.passes.debug_info import DebugInfo, Spot
+from anymetal.passes.ir import Function, Instruction, Module
+from anymetal.passes.layout import Layout
+from anymetal.passes.machine import GROUP_OFFSET, THREAD_MAIN, parameters_of
+from anymetal.passes.provenance import MACHINE, Provenance, Root
+
+# machine.h and checker/shadow/state.h.
+INDEX_OFFSET, LISTENER_DATA_OFFSET = 20, 336
+FIRST_DYNAMIC, FIRST_STATIC, UNKNOWN_REGION = 31, 62, 318
+ARITHMETIC, NAN = 8, 9
+
+_DECLARATIONS = (
+    "declare ptr @am_check_load(ptr, i32, ptr, i64, i64, i32, i32)",
+    "declare ptr @am_check_store(ptr, i32, ptr, i64, i64, i32, i32)",
+    "declare ptr @am_check_slowly(ptr, i32, ptr, i64, i32, i32, i32)",
+    "declare ptr @am_check_array_load(ptr, ptr, i64, ptr, ptr, i64, i32, i32)",
+    "declare ptr @am_check_array_store(ptr, ptr, i64, ptr, ptr, i64, i32, i32)",
+    "declare ptr @am_check_table(ptr, ptr, i64, ptr, i64, i32, i32, i32)",
+    "declare void @am_check_divisor(ptr, i1, i32, i32)",
+    "declare void @am_check_number(ptr, i1, i32, i32)",
+    "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
+)
+_ALLOCATED = re.compile(r"= alloca (.+?), align")
+_GLOBAL = re.compile(
+    r"^(@[-\w.$]+) = (?:[\w()]+ )*?(?:constant|global) (\[.*?\](?= [\[z{uc])|[\w.%<]+)"
+)
+_LIFETIME = re.compile(r"@llvm\.lifetime\.start\.p0\(.*?ptr [^%]*(%[^)]+)\)")
+_INTEGER = re.compile(
+    r"^(\S+) = (sdiv|udiv|srem|urem|shl|lshr|ashr)(?: nuw| nsw| exact)* (i\d+) (.+), (%[-\w.$]+)"
+)
+_FLOATING = re.compile(
+    r"^(\S+) = (?:fadd|fsub|fmul|fdiv|frem|call .*?)(?: [a-z]+)* (float|half|bfloat) "
+)
+
+
+@dataclass(frozen=True)
+class AccessSite:
+    """What a site number in a finding stands for."""
+
+    spots: tuple[Spot, ...]
+    kind: int
+    element: int
+    align: int
+    unused: bool
+    root: Root
+    what: str
+
+
+@dataclass
+class Instrumented:
+    """What the pass did: every site by its number, and the bytes of the arrays of a thread."""
+
+    sites: list[AccessSite] = field(default_factory=list)
+    static_slots: list[int] = field(default_factory=list)
+    smallest: dict[Root, int] = field(default_factory=dict)
+    written_to: set[Root] = field(default_factory=set)
+
+
+class Instrument:
+    """One run of the pass over one kernel."""
+
+    def __init__(self, module: Module, *, numbers: bool) -> None:
+        self._module = module
+        self._numbers = numbers
+        self._function = module.function(THREAD_MAIN)
+        self._info = DebugInfo(module)
+        self._layout = Layout(module)
+        self._provenance = Provenance(self._function)
+        self._globals = self._global_sizes()
+        self._used = _used_values(self._function)
+        self._arrays: dict[str, tuple[int, str]] = {}
+        self.result = Instrumented()
+
+    def run(self) -> Instrumented:
+        self.result.static_slots = self._slots()
+        self._find_arrays()
+        for block in self._function.blocks:
+            rewritten: list[Instruction] = []
+            for instruction in block.instructions:
+                rewritten += self._checked(instruction)
+            block.instructions = rewritten
+        self._begin()
+        for declaration in _DECLARATIONS:
+            self._module.declare(declaration)
+        return self.result
+
+    def _slots(self) -> list[int]:
+        calls = self._function.calls("am_threadgroup_storage")
+        numbers = (self._provenance.root(str(call.result)).number for call in calls)
+        return sorted(set(numbers))
+
+    def _global_sizes(self) -> dict[str, int]:
+        matches = (_GLOBAL.match(p) for p in self._module.parts if isinstance(p, str))
+        return {match.group(1): self._layout.size(match.group(2)) for match in matches if match}
+
+    def _find_arrays(self) -> None:
+        """Arrays of a thread that are indexed; each gets a shadow that says which bytes are written."""
+        for instruction in self._function.instructions():
+            for access in accesses_of(instruction):
+                root = self._provenance.root(access.pointer)
+                if root.origin == "array" and root.name not in self._arrays:
+                    size = self._allocated(root.name)
+                    self._arrays[root.name] = (size, f"%am.written.{len(self._arrays)}")
+
+    def _allocated(self, name: str) -> int:
+        definition = next(i for i in self._function.instructions() if i.result == name)
+        match = _ALLOCATED.search(definition.text)
+        assert match is not None, definition.text
+        return self._layout.size(match.group(1))
+
+    def _checked(self, instruction: Instruction) -> list[Instruction]:
+        checks: list[Instruction] = []
+        for access in accesses_of(instruction):
+            root = self._provenance.root(access.pointer)
+            if root == MACHINE:
+                continue
+            check = self._check(instruction, access, root)
+            checks.append(check)
+            instruction.text = _with_pointer(instruction.text, access.pointer, str(check.result))
+        checks += self._integer(instruction)
+        started = _LIFETIME.search(instruction.text)
+        if started and started.group(1) in self._arrays:
+            return [instruction, self._forget(started.group(1))]
+        if self._numbers:
+            return [*checks, instruction, *self._floating(instruction)]
+        return [*checks, instruction]
+
+    def _site(self, instruction: Instruction, access: Access, root: Root, what: str = "") -> int:
+        unused = instruction.opcode == "load" and instruction.result not in self._used
+        spots = tuple(self._info.spots(instruction.text))
+        self.result.sites.append(
+            AccessSite(spots, access.kind, access.element, access.align, unused, root, what)
+        )
+        return len(self.result.sites) - 1
+
+    def _check(self, instruction: Instruction, access: Access, root: Root) -> Instruction:
+        site = self._site(instruction, access, root)
+        result = f"%am.checked.{site}"
+        tail = f"i32 {site}, i32 %am.index)"
+        self._note(root, access)
+        where = f"ptr {access.pointer}, i64 {access.size}"
+        if root.origin == "array":
+            size, written = self._arrays[root.name]
+            verb = "store" if access.kind & WRITE else "load"
+            return Instruction(
+                f"{result} = call ptr @am_check_array_{verb}(ptr %am.checks, ptr {root.name}, "
+                f"i64 {size}, ptr {written}, {where}, {tail}"
+            )
+        if root.origin == "global":
+            return Instruction(
+                f"{result} = call ptr @am_check_table(ptr %am.checks, ptr {root.name}, "
+                f"i64 {self._globals.get(root.name, 0)}, {where}, i32 {access.kind}, {tail}"
+            )
+        region = self._region(root)
+        if region == UNKNOWN_REGION or access.kind & ATOMIC:
+            return Instruction(
+                f"{result} = call ptr @am_check_slowly(ptr %am.checks, i32 {region}, {where}, "
+                f"i32 {access.kind}, {tail}"
+            )
+        verb = "store" if access.kind == WRITE else "load"
+        return Instruction(
+            f"{result} = call ptr @am_check_{verb}(ptr %am.checks, i32 {region}, {where}, "
+            f"i64 {access.align - 1}, {tail}"
+        )
+
+    def _region(self, root: Root) -> int:
+        match root.origin:
+            case "buffer":
+                return root.number
+            case "dynamic":
+                return FIRST_DYNAMIC + root.number
+            case "static":
+                return FIRST_STATIC + self.result.static_slots.index(root.number)
+        return UNKNOWN_REGION
+
+    def _note(self, root: Root, access: Access) -> None:
+        """Cells of the shadow are as small as the smallest element that is touched."""
+        smallest = self.result.smallest
+        smallest[root] = min(smallest.get(root, 8), access.element)
+        if access.kind & WRITE:
+            self.result.written_to.add(root)
+
+    def _integer(self, instruction: Instruction) -> list[Instruction]:
+        match = _INTEGER.match(instruction.text)
+        if match is None or not self._info.spots(instruction.text):
+            return []
+        _, opcode, kind, _, right = match.groups()
+        what = "division by zero" if "div" in opcode or "rem" in opcode else "shift past the width"
+        site = self._site(instruction, Access("", "0", READ, 1, 1), MACHINE, what)
+        condition = "eq" if what == "division by zero" else "uge"
+        limit = 0 if condition == "eq" else int(kind[1:])
+        return [
+            Instruction(f"%am.wrong.{site} = icmp {condition} {kind} {right}, {limit}"),
+            Instruction(
+                f"call void @am_check_divisor(ptr %am.checks, i1 %am.wrong.{site}, "
+                f"i32 {site}, i32 %am.index)"
+            ),
+        ]
+
+    def _floating(self, instruction: Instruction) -> list[Instruction]:
+        match = _FLOATING.match(instruction.text)
+        if match is None or instruction.opcode == "phi":
+            return []
+        result, kind = match.groups()
+        operands = set(re.findall(r"(%[-\w.$]+)", instruction.text.split("=", 1)[1]))
+        operands -= {"%am.checks", "%am.index"}
+        site = self._site(instruction, Access("", "0", READ, 1, 1), MACHINE, "NaN or infinity")
+        lines = [f"%am.big.{site} = call i1 @llvm.is.fpclass.{_suffix(kind)}({kind} {result}, i32 519)"]
+        born = f"%am.big.{site}"
+        for number, operand in enumerate(sorted(operands)):
+            if self._kind_of(operand) != kind:
+                continue
+            name = f"am.was.{site}.{number}"
+            lines += [
+                f"%{name} = call i1 @llvm.is.fpclass.{_suffix(kind)}({kind} {operand}, i32 504)",
+                f"%{name}.and = and i1 {born}, %{name}",
+            ]
+            born = f"%{name}.and"
+        lines.append(
+            f"call void @am_check_number(ptr %am.checks, i1 {born}, i32 {site}, i32 %am.index)"
+        )
+        self._module.declare(f"declare i1 @llvm.is.fpclass.{_suffix(kind)}({kind}, i32)")
+        return [Instruction(line) for line in lines]
+
+    def _kind_of(self, value: str) -> str | None:
+        for instruction in self._function.instructions():
+            if instruction.result == value:
+                match = re.search(r"(?:=|phi|load|call|select i1 \S+,) .*?\b(float|half|bfloat)\b",
+                                  instruction.text)
+                return match.group(1) if match else None
+        return None
+
+    def _forget(self, array: str) -> Instruction:
+        size, written = self._arrays[array]
+        return Instruction(f"call void @llvm.memset.p0.i64(ptr {written}, i8 0, i64 {size}, i1 false)")
+
+    def _begin(self) -> None:
+        entry = self._function.blocks[0].instructions
+        first = next(i for i, instruction in enumerate(entry) if instruction.opcode != "alloca")
+        self_parameter = parameters_of(self._function)[1]
+        lines = [f"{w} = alloca [{n} x i8], align 8" for n, w in self._arrays.values()]
+        lines += [
+            f"%am.index.place = getelementptr i8, ptr {self_parameter}, i64 {INDEX_OFFSET}",
+            "%am.index = load i32, ptr %am.index.place, align 4",
+            f"%am.owner.place = getelementptr i8, ptr {self_parameter}, i64 {GROUP_OFFSET}",
+            "%am.owner = load ptr, ptr %am.owner.place, align 8",
+            f"%am.checks.place = getelementptr i8, ptr %am.owner, i64 {LISTENER_DATA_OFFSET}",
+            "%am.checks = load ptr, ptr %am.checks.place, align 8",
+        ]
+        entry[first:first] = [
+            *(Instruction(line) for line in lines),
+            *(self._forget(array) for array in self._arrays),
+        ]
+
+
+def _suffix(kind: str) -> str:
+    return {"float": "f32", "half": "f16", "bfloat": "bf16"}[kind]
+
+
+def _with_pointer(text: str, old: str, new: str) -> str:
+    """The instruction with its pointer operand replaced, once."""
+    pattern = re.compile(rf"(ptr [^%@(]*){re.escape(old)}(?=[,) ]|$)")
+    return pattern.sub(lambda match: match.group(1) + new, text, count=1)
+
+
+def _used_values(function: Function) -> set[str]:
+    used: set[str] = set()
+    for instruction in function.instructions():
+        text = instruction.text
+        body = text.split(" = ", 1)[1] if instruction.result else text
+        used.update(re.findall(r'%(?:[-\w.$]+|"[^"]*")', body))
+    return used

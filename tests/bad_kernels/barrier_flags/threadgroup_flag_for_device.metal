@@ -1,0 +1,14 @@
+// A scratch row in device memory behind a barrier that orders threadgroup memory.
+// expect: barrier_flags error line 13 other 11 buffer scratch
+// launch: reverse float32[64]=random float32[64]=zeros float32[64]=zeros threads=64 group_size=64
+#include <metal_stdlib>
+using namespace metal;
+
+kernel void reverse(device const float* x,
+                    device float* scratch,
+                    device float* y,
+                    uint in_group [[thread_index_in_threadgroup]]) {
+  scratch[in_group] = 2.0f * x[in_group];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  y[in_group] = scratch[63 - in_group];
+}

@@ -1,0 +1,12 @@
+// vectors_of_halves, corrected: four halves a vector, which is one element of the tensor four times.
+// expect: nothing
+// launch: sum_of_quads float16[32]=random float32[4]=zeros threads=4
+#include <metal_stdlib>
+using namespace metal;
+
+kernel void sum_of_quads(device const half4* x,
+                         device float* y,
+                         uint in_grid [[thread_position_in_grid]]) {
+  const float4 value = float4(x[in_grid]);
+  y[in_grid] = value.x + value.y + value.z + value.w;
+}

@@ -1,0 +1,12 @@
+// histogram_last_bin, corrected: the largest value belongs to the last bin.
+// expect: nothing
+// launch: histogram float32[5]=0,0.3,0.99,1,0.5 int32[8]=zeros threads=5
+#include <metal_stdlib>
+using namespace metal;
+
+kernel void histogram(device const float* x,
+                      device atomic_int* bins,
+                      uint in_grid [[thread_position_in_grid]]) {
+  const uint bin = min(uint(x[in_grid] * 8.0f), 7u);
+  atomic_fetch_add_explicit(&bins[bin], 1, memory_order_relaxed);
+}

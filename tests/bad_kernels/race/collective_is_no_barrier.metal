@@ -1,0 +1,14 @@
+// simd_sum brings the lanes together but orders no memory: the neighbour's value may come too late.
+// expect: race error line 13 other 11 buffer row
+// launch: difference float32[32]=random float32[32]=zeros threads=32 group_size=32
+#include <metal_stdlib>
+using namespace metal;
+
+kernel void difference(device const float* x,
+                       device float* y,
+                       uint lane [[thread_index_in_simdgroup]]) {
+  threadgroup float row[32];
+  row[lane] = x[lane];
+  const float mean = simd_sum(x[lane]) / 32.0f;
+  y[lane] = row[(lane + 1) % 32] - mean;
+}

@@ -1,0 +1,14 @@
+// A counter in threadgroup memory that nobody sets to zero before the first addition.
+// expect: uninitialised error line 11 buffer count
+// launch: count_positive float32[64]=random int32[1]=zeros threads=64 group_size=64
+#include <metal_stdlib>
+using namespace metal;
+
+kernel void count_positive(device const float* x,
+                           device int* y,
+                           uint in_group [[thread_index_in_threadgroup]]) {
+  threadgroup atomic_int count;
+  if (x[in_group] > 0.0f) atomic_fetch_add_explicit(&count, 1, memory_order_relaxed);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (in_group == 0) y[0] = atomic_load_explicit(&count, memory_order_relaxed);
+}

@@ -1,0 +1,152 @@
+"""Function constants, and threadgroup memory whose length a call decides."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from anymetal import ShaderLibrary, compile_shader
+
+SOURCE = """
+#include <metal_stdlib>
+using namespace metal;
+
+constant bool use_bias [[function_constant(0)]];
+constant int power [[function_constant(1)]];
+constant float slope [[function_constant(7)]];
+constant uint never [[function_constant(9)]];
+
+kernel void plain(device float* x, uint i [[thread_position_in_grid]]) { x[i] += 1; }
+
+kernel void activate(device float* x [[buffer(0)]],
+                     device const float* bias [[buffer(1), function_constant(use_bias)]],
+                     uint i [[thread_position_in_grid]]) {
+  float value = x[i];
+  for (int turn = 1; turn < power; ++turn) value *= x[i];
+  if (use_bias) value += bias[i];
+  x[i] = value;
+}
+kernel void leaky(device float* x, uint i [[thread_position_in_grid]]) {
+  x[i] = x[i] < 0 ? slope * x[i] : x[i];
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def lib() -> ShaderLibrary:
+    return compile_shader(SOURCE)
+
+
+def test_constants_by_index_and_by_name(lib: ShaderLibrary) -> None:
+    for constants in ({0: False, 1: 3}, {"use_bias": False, "power": 3}, {0: False, "power": 3}):
+        x = torch.arange(5.0)
+        lib.specialize("activate", constants)(x)
+        assert torch.equal(x, torch.arange(5.0) ** 3)
+
+
+def test_parameter_vanishes_where_its_constant_is_false(lib: ShaderLibrary) -> None:
+    with_bias = lib.specialize("activate", {"use_bias": True, "power": 1})
+    x = torch.zeros(4)
+    with_bias(x, torch.full((4,), 2.0))
+    assert x.tolist() == [2] * 4
+    with pytest.raises(RuntimeError, match="uses argument 'bias'"):
+        with_bias(x)
+    lib.specialize("activate", {"use_bias": False, "power": 1})(x)
+    assert x.tolist() == [2] * 4
+
+
+def test_variants_are_cached_by_their_values(lib: ShaderLibrary) -> None:
+    first = lib.specialize("activate", {0: False, 1: 2})
+    assert lib.specialize("activate", {"power": 2, "use_bias": False}) is first
+    assert lib.specialize("activate", {0: False, 1: 3}) is not first
+    assert first.constants == {"use_bias": False, "power": 2}
+    assert "power=2" in repr(first)
+
+
+def test_unused_constant_may_be_left_unset(lib: ShaderLibrary) -> None:
+    x = torch.zeros(3)
+    lib.plain(x)
+    lib.specialize("plain")(x)
+    assert x.tolist() == [2] * 3
+
+
+def test_used_constant_must_be_set(lib: ShaderLibrary) -> None:
+    with pytest.raises(RuntimeError, match=r"Failed to create function state object for: leaky"):
+        _ = lib.leaky
+    with pytest.raises(RuntimeError, match="slope"):
+        lib.specialize("leaky", {"power": 3})
+
+
+def test_float_constant(lib: ShaderLibrary) -> None:
+    for slope in (0.25, 2):
+        x = torch.tensor([-4.0, 4.0])
+        lib.specialize("leaky", {7: slope})(x)
+        assert x.tolist() == [-4 * slope, 4]
+
+
+def test_constants_are_checked(lib: ShaderLibrary) -> None:
+    with pytest.raises(ValueError, match=r"no function constant 3; it has use_bias \(0\), power"):
+        lib.specialize("activate", {3: 1})
+    with pytest.raises(ValueError, match="no function constant 'powr'"):
+        lib.specialize("activate", {"powr": 1})
+    with pytest.raises(TypeError, match=r"'power' is a int, but its value is 1\.5"):
+        lib.specialize("activate", {"power": 1.5})
+    with pytest.raises(TypeError, match="'use_bias' is a bool, but its value is 'yes'"):
+        lib.specialize("activate", {"use_bias": "yes"})  # type: ignore[dict-item]
+    with pytest.raises(RuntimeError, match="Failed to create function state object for: missing"):
+        lib.specialize("missing", {})
+
+
+MEMORY = """
+#include <metal_stdlib>
+using namespace metal;
+kernel void reverse(device float* x, threadgroup float* tile [[threadgroup(0)]],
+                    threadgroup int* flags [[threadgroup(2)]],
+                    uint i [[thread_index_in_threadgroup]],
+                    uint size [[threads_per_threadgroup]]) {
+  threadgroup float declared[4];
+  declared[i % 4] = 0;
+  tile[i] = x[i];
+  flags[i] = i;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  uint other = size - 1 - i;
+  x[i] = tile[other] + (flags[other] == int(other) ? 0 : 1000);
+}
+kernel void none(device float* x) { x[0] = 1; }
+"""
+
+
+@pytest.fixture(scope="module")
+def memory() -> ShaderLibrary:
+    return compile_shader(MEMORY)
+
+
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 257])
+def test_threadgroup_memory_length(memory: ShaderLibrary, size: int) -> None:
+    x = torch.arange(float(size))
+    length = -(-4 * size // 16) * 16
+    memory.reverse(x, threadgroup_memory={0: length, 2: length})
+    assert torch.equal(x, torch.arange(float(size)).flip(0))
+
+
+def test_threadgroup_memory_must_be_given(memory: ShaderLibrary) -> None:
+    with pytest.raises(RuntimeError, match=r"'flags' \[\[threadgroup\(2\)\]\] needs its size"):
+        memory.reverse(torch.zeros(4), threadgroup_memory={0: 16})
+    with pytest.raises(RuntimeError, match=r"'tile' \[\[threadgroup\(0\)\]\] needs its size"):
+        memory.reverse(torch.zeros(4))
+
+
+@pytest.mark.parametrize("size", [0, -16, 10, 16.0, None])
+def test_threadgroup_memory_is_a_multiple_of_16(memory: ShaderLibrary, size: object) -> None:
+    with pytest.raises(ValueError, match="positive multiple of 16"):
+        memory.reverse(torch.zeros(4), threadgroup_memory={0: size, 2: 16})
+
+
+def test_threadgroup_memory_limit(memory: ShaderLibrary) -> None:
+    with pytest.raises(ValueError, match=r"32784 bytes.*\(16 declared.*limit of 32768"):
+        memory.reverse(torch.zeros(4), threadgroup_memory={0: 16384, 2: 16384})
+
+
+def test_threadgroup_memory_for_no_parameter(memory: ShaderLibrary) -> None:
+    with pytest.raises(ValueError, match=r"no \[\[threadgroup\(1\)\]\] parameter"):
+        memory.none(torch.zeros(4), threadgroup_memory={1: 16})

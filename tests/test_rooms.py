@@ -1,0 +1,90 @@
+"""Imports go one way: a room may use the rooms below it and none above."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "src" / "anymetal"
+# Highest first. A room may import itself and what stands to its right.
+ORDER = ("cli", "patch", "ops", "launch", "checker", "engines", "passes", "msl")
+FOUNDATION = ("nouns", "errors", "settings")
+
+
+def room_of(module: str) -> str | None:
+    """`anymetal.msl.prepare` is in the room `msl`; modules of other packages are in none."""
+    parts = module.split(".")
+    if parts[0] != "anymetal":
+        return None
+    return parts[1] if len(parts) > 1 else "anymetal"
+
+
+def imported(tree: ast.AST, module: str) -> Iterator[str]:
+    """Every module an import statement names, wherever it stands, relative ones made absolute."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parent = module.split(".")[: -node.level]
+                base = ".".join([*parent, *([base] if base else [])])
+            # `from anymetal import msl` names the room in the list, not in the module.
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def upward(text: str, module: str) -> list[str]:
+    """The imports of this module that go up."""
+    room = room_of(module)
+    if room == "anymetal":
+        return []
+    allowed = {room, *FOUNDATION}
+    if room in FOUNDATION:
+        allowed |= set() if room != "nouns" else {"msl"}  # for a type in an annotation only
+    elif room in ORDER:
+        allowed |= set(ORDER[ORDER.index(room) :])
+    return [name for name in imported(ast.parse(text), module) if not _fine(name, room, allowed)]
+
+
+def _fine(name: str, room: str | None, allowed: set[str | None]) -> bool:
+    target = room_of(name)
+    if target == "anymetal" or target is None:
+        return target is None
+    # The command prints the version, which the package itself holds.
+    return target in allowed or (room == "cli" and target == "__version__")
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts)
+
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: module_name(path))
+def test_module_imports_only_rooms_below(path: Path) -> None:
+    assert upward(path.read_text(), module_name(path)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "module"),
+    [
+        ("from anymetal.launch.bind import Binder", "anymetal.msl.prepare"),
+        ("from anymetal import launch", "anymetal.engines.coroutine.jit"),
+        ("import anymetal.cli", "anymetal.launch.shader"),
+        ("def f():\n    from anymetal.engines import choose", "anymetal.passes.ir"),
+        ("from ..launch import bind", "anymetal.msl.prepare"),
+        ("from anymetal.msl import cache", "anymetal.settings"),
+    ],
+)
+def test_upward_import_is_found(text: str, module: str) -> None:
+    assert upward(text, module)
+
+
+def test_downward_import_is_fine() -> None:
+    text = "import torch\nfrom anymetal.msl.cache import Store\nfrom anymetal import settings, msl"
+    assert upward(text, "anymetal.launch.workshop") == []
