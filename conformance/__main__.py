@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from conformance import lint, wheel
@@ -104,7 +105,7 @@ def print_outcomes(console: Console, outcomes: list[Outcome]) -> None:
         error = "-" if outcome.error is None else f"{outcome.error:.1e}"
         limit = f"{outcome.case.tolerance.limit:.1e}"
         verdict = VERDICTS[outcome.verdict]
-        table.add_row(outcome.case.kernel, outcome.case.note, error, limit, verdict)
+        table.add_row(outcome.case.kernel, escape(outcome.case.note), error, limit, verdict)
     console.print(table)
     print_group(console, outcomes, "kernel's fault", "Wrong because the kernel itself is wrong:")
     print_group(console, outcomes, "refused", "Refused, as a Mac refuses them:")

@@ -42,6 +42,10 @@ class Launch:
     checks: Sequence[Check]
     threadgroup_memory: dict[int, int] = field(default_factory=dict)
 
+    def padded_memory(self) -> dict[int, int]:
+        """Metal takes lengths in multiples of 16 bytes."""
+        return {index: -(-size // 16) * 16 for index, size in self.threadgroup_memory.items()}
+
 
 @dataclass(frozen=True)
 class Tolerance:

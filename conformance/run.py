@@ -59,7 +59,7 @@ def start(case: Case, launch: Launch, file: Path) -> None:
         *launch.arguments,
         threads=tuple(launch.threads),
         group_size=tuple(launch.group_size),
-        threadgroup_memory=launch.threadgroup_memory or None,
+        threadgroup_memory=launch.padded_memory() or None,
     )
 
 

@@ -134,7 +134,8 @@ def cholesky() -> Launch:
 
 def general(batch: int, side: int) -> torch.Tensor:
     """Well-conditioned matrices whose LU needs row swaps."""
-    turned: torch.Tensor = torch.linalg.qr(normal(batch, side, side)).Q
+    # torch's Q is stored by columns.
+    turned: torch.Tensor = torch.linalg.qr(normal(batch, side, side)).Q.contiguous()
     return turned + 0.1 * normal(batch, side, side)
 
 
@@ -156,7 +157,7 @@ def inverse(swaps: bool) -> Launch:
         a = a * 0.1 + torch.eye(side)
     factor, pivots = torch.linalg.lu_factor(a.double())
     inverted = unwritten(batch, side, side)
-    arguments = (factor.float(), (pivots - 1).to(torch.int32), inverted, side, batch)
+    arguments = (factor.float().contiguous(), (pivots - 1).to(torch.int32), inverted, side, batch)
     checks = [check("inverse", inverted, torch.linalg.inv(a.double()))]
     return Launch(arguments, (batch * group,), (group,), checks)
 
@@ -226,9 +227,14 @@ def svd_fixed(side: int, group: int) -> Launch:
 case(FILE, "svd_fused_block_kernel_64_float", JACOBI, "1024 threads, 630 barriers, 32 KiB")(
     lambda: svd_fixed(64, 1024)
 )
-case(FILE, "svd_fused_block_kernel_128_float", JACOBI, "shuffles in half simdgroups, atomics")(
-    lambda: svd_fixed(128, 1024)
-)
+case(
+    FILE,
+    "svd_fused_block_kernel_128_float",
+    JACOBI,
+    "shuffles in half simdgroups, atomics",
+    known_wrong="race: thread 0 clears the count of rotations for the next sweep before the others "
+    "have looked at it, and they leave the loop",
+)(lambda: svd_fixed(128, 1024))
 
 
 def rotated(

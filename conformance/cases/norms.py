@@ -118,6 +118,7 @@ def layernorm(dtype: torch.dtype, columns: int, offset: float = 0.0) -> Launch:
     )
 
 
+LARGE_MEAN = Tolerance(1e-3, "the mean itself is rounded to a quarter of a thousandth")
 MEAN = Tolerance(2e-5, "a mean near zero, relative to the largest of five")
 case(FILE, "layernorm_fwd", MEAN, "float4 body and a tail of 2")(
     lambda: layernorm(torch.float32, 322)
@@ -129,7 +130,7 @@ case(FILE, "layernorm_fwd_bfloat", BFLOAT)(lambda: layernorm(torch.bfloat16, 323
 case(
     FILE,
     "layernorm_fwd",
-    FLOAT_SUM,
+    LARGE_MEAN,
     "values around 3000",
     known_wrong="variance as E[x^2] - E[x]^2 in float: cancels when the mean is large",
 )(lambda: layernorm(torch.float32, 320, offset=3000.0))

@@ -59,4 +59,10 @@ CHECK = Setting(
     "1 checks every kernel call of the process and prints what is found to stderr",
 )
 
-ALL = (CACHE_DIR, CACHE_MEGABYTES, TIME_LIMIT, FAST_MATH, CHECK)
+CHECK_LEVEL = Setting(
+    "ANYMETAL_CHECK_LEVEL",
+    "2",
+    "optimisation of checked kernels, 0 to 3, after the checks are in: findings do not depend on it",
+)
+
+ALL = (CACHE_DIR, CACHE_MEGABYTES, TIME_LIMIT, FAST_MATH, CHECK, CHECK_LEVEL)

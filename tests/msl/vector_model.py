@@ -5,6 +5,7 @@ numpy has no bfloat: its values travel as float32 arrays whose low 16 bits are z
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -99,6 +100,20 @@ def refusal(statements: str, prelude: str = "") -> str | None:
     except SyntaxError as error:
         return str(error)
     return None
+
+
+def accepted(statements: list[str], prelude: str = "") -> list[str]:
+    """Those of the statements that compile. Ten go into one kernel, each with a line of its own."""
+    passed: list[str] = []
+    for start in range(0, len(statements), 10):
+        group = statements[start : start + 10]
+        message = refusal("\n".join(f"{{ {text} }}" for text in group), prelude) or ""
+        first = HEADER.count("\n") + prelude.count("\n") + 3
+        refused = {int(line) for line in re.findall(r"^[^:\n]*:(\d+):\d+: error", message, re.M)}
+        # An error may keep the compiler from seeing others: what it did not name is tried alone.
+        unnamed = [text for line, text in enumerate(group, first) if line not in refused]
+        passed += [text for text in unnamed if refusal(text, prelude) is None]
+    return passed
 
 
 def same(left: Array, right: Array) -> bool:

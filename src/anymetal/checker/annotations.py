@@ -12,7 +12,7 @@ from anymetal.checker.terminal import plain_finding
 
 def wanted() -> bool:
     """Whether this process runs in a GitHub workflow."""
-    return os.environ.get("GITHUB_ACTIONS") == "true"
+    return os.environ.get("GITHUB_ACTIONS", "") not in ("", "0", "false")
 
 
 def annotation_lines(report: Report) -> list[str]:

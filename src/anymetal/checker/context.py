@@ -1,12 +1,12 @@
 """Which check is on: `with check() as report:` or ANYMETAL_CHECK=1 for the whole process.
 
-`active()` is asked on every launch. A kernel call belongs to the innermost check that its own thread
-(or task) has entered; a thread that has entered none, such as one of autograd's, belongs to the one
-entered last anywhere. Findings go to that check alone, so a test can look at a defect on purpose
-while a check around it stays clean.
+`active()` is asked on every launch. A kernel call belongs to the innermost check that its own
+thread (or task) has entered; a thread that has entered none, such as one of autograd's, belongs to
+the one entered last anywhere. Findings go to that check alone, so a test can look at a defect on
+purpose while a check around it stays clean.
 
-With ANYMETAL_CHECK=1 each error is printed to stderr when it is found, and warnings and a summary when
-the process ends. The exit status stays the program's own: `anymetal check` is there to set it.
+With ANYMETAL_CHECK=1 each error is printed to stderr when it is found, and warnings and a summary
+when the process ends. The exit status stays the program's own: `anymetal check` is there to set it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,14 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextvars import ContextVar
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from anymetal import settings
 from anymetal.checker.annotations import annotation_lines, wanted
-from anymetal.checker.report import Report, Severities
+from anymetal.checker.report import Report, Severities, checked_severities
 from anymetal.checker.terminal import print_findings, print_summary
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from anymetal.checker.finding import Finding
 
 Outputs = Sequence[Any] | None
@@ -38,6 +35,7 @@ class ActiveCheck:
 
     `outputs` is None when a buffer written in part is a warning, the tensors for which it is an
     error, or () when it is nothing. `nan` asks where the first NaN or infinity was born.
+    An object is entered once.
     """
 
     def __init__(self, report: Report, outputs: Outputs = None, nan: bool = False) -> None:
@@ -46,7 +44,7 @@ class ActiveCheck:
         self.nan = nan
         self._around: ActiveCheck | None = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> ActiveCheck:
         self._around = _mine.get()
         _mine.set(self)
         with _lock:
@@ -61,7 +59,27 @@ class ActiveCheck:
             _mine.set(self._around)
 
 
-class check:  # noqa: N801  (a context manager is used like a function)
+class Check:
+    """What `check()` returns: entered, it gives the report of the calls that follow."""
+
+    def __init__(self, outputs: Outputs, nan: bool, severity: Severities | None) -> None:
+        self._outputs = _checked_outputs(outputs)
+        self._nan = nan
+        self._severity = checked_severities(severity)
+        self._entered: list[ActiveCheck] = []
+
+    def __enter__(self) -> Report:
+        current = ActiveCheck(Report(self._severity), self._outputs, self._nan)
+        self._entered.append(current.__enter__())
+        return current.report
+
+    def __exit__(self, *error: object) -> None:
+        self._entered.pop().__exit__(*error)
+
+
+def check(
+    *, outputs: Outputs = None, nan: bool = False, severity: Severities | None = None
+) -> Check:
     """Run every kernel call inside checked.
 
         with anymetal.check() as report:
@@ -72,32 +90,7 @@ class check:  # noqa: N801  (a context manager is used like a function)
     () says nothing about it. `nan`: also look for the first NaN or infinity. `severity`: what a
     kind of finding counts as, for example {"uninitialised": "error", "misaligned": "off"}.
     """
-
-    def __init__(
-        self,
-        *,
-        outputs: Outputs = None,
-        nan: bool = False,
-        severity: Severities | None = None,
-    ) -> None:
-        self._outputs = _checked_outputs(outputs)
-        self._nan = nan
-        self._severity = severity
-        Report(severity)  # complains about a wrong severity here and not on entry
-        self._stack: list[ActiveCheck] = []
-
-    def __enter__(self) -> Report:
-        current = ActiveCheck(Report(self._severity), self._outputs, self._nan)
-        self._stack.append(current.__enter__())
-        return current.report
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.pop().__exit__(kind, error, trace)
+    return Check(outputs, nan, severity)
 
 
 _lock = threading.Lock()
@@ -123,7 +116,9 @@ def _checked_outputs(outputs: Outputs) -> tuple[Any, ...] | None:
     if outputs is None:
         return None
     if hasattr(outputs, "data_ptr"):
-        raise TypeError("outputs is one tensor, expected a sequence of them: write outputs=[tensor]")
+        raise TypeError(
+            "outputs is one tensor, expected a sequence of them: write outputs=[tensor]"
+        )
     tensors = tuple(outputs)
     for tensor in tensors:
         if not hasattr(tensor, "data_ptr"):
@@ -150,8 +145,8 @@ def _print_rest(report: Report, process: int) -> None:
         return
     print_findings(report.warnings, sys.stderr)
     print_summary(report, sys.stderr)
-    if wanted():
-        print(*annotation_lines(report), sep="\n", file=sys.stderr)
+    for line in annotation_lines(report) if wanted() else ():
+        print(line, file=sys.stderr)
 
 
 if settings.CHECK.flag():

@@ -32,7 +32,7 @@ class Report:
         severity: Severities | None = None,
         listener: Callable[[Finding], None] | None = None,
     ) -> None:
-        self._severity = _checked_severities(severity or {})
+        self._severity = checked_severities(severity)
         self._listener = listener
         self._lock = threading.Lock()
         self._findings: dict[Hashable, Finding] = {}
@@ -92,9 +92,19 @@ class Report:
         for complaint in verdict.complaints:
             self._complain(complaint)
         if verdict.reason is None:
-            self._keep(finding)
+            self.add_as_is(finding)
         else:
             self.add_silenced(finding, verdict.reason)
+
+    def add_as_is(self, finding: Finding) -> None:
+        """Take in a finding that has been through `add` before, here or in another process."""
+        key = _key(finding)
+        with self._lock:
+            before = self._findings.get(key)
+            self._findings[key] = _folded(before, finding) if before else finding
+            worse = before is not None and before.severity != self._findings[key].severity
+        if self._listener and (before is None or worse):
+            self._listener(finding)
 
     def add_silenced(self, finding: Finding, reason: str) -> None:
         """Count a finding that its author accepts."""
@@ -106,7 +116,7 @@ class Report:
     def merge(self, other: Report) -> None:
         """Take in another report: findings fold with the ones here, launches add up."""
         for finding in other.findings:
-            self._keep(finding)
+            self.add_as_is(finding)
         for finding, reason in other.silenced:
             self.add_silenced(finding, reason)
         for kernel, times in other.launches.items():
@@ -133,25 +143,18 @@ class Report:
     def _complain(self, complaint: Finding) -> None:
         level = self._severity.get(complaint.kind, complaint.severity)
         if level != "off":
-            self._keep(replace(complaint, severity=level, hint=hint_for(complaint)))
-
-    def _keep(self, finding: Finding) -> None:
-        key = _key(finding)
-        with self._lock:
-            before = self._findings.get(key)
-            self._findings[key] = _folded(before, finding) if before else finding
-            worse = before is not None and before.severity != self._findings[key].severity
-        if self._listener and (before is None or worse):
-            self._listener(finding)
+            self.add_as_is(replace(complaint, severity=level, hint=hint_for(complaint)))
 
 
-def _checked_severities(severity: Severities) -> Severities:
+def checked_severities(severity: Severities | None) -> Severities:
+    """The same, or ValueError for a kind or a level that does not exist."""
+    severity = dict(severity or {})
     for kind, level in severity.items():
         if kind not in KINDS:
             raise ValueError(f"severity: no kind {kind!r}; known are {', '.join(KINDS)}")
         if level not in ("error", "warning", "off"):
             raise ValueError(f"severity[{kind!r}] is {level!r}: expected error, warning or off")
-    return dict(severity)
+    return severity
 
 
 def _folded(before: Finding, finding: Finding) -> Finding:

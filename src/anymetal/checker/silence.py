@@ -21,7 +21,9 @@ from anymetal.nouns import Position
 Excerpts = Callable[[Position], "str | None"]
 """The author's line at a position; `SourceMap.excerpt` is one."""
 
-_ALLOW = re.compile(r"(?://|/\*)[\s/*!]*anymetal:\s*allow\b\s*(?:\((?P<kinds>[^)]*)\))?(?P<reason>.*)")
+_ALLOW = re.compile(
+    r"(?://|/\*)[\s/*!]*anymetal:\s*allow\b\s*(?:\((?P<kinds>[^)]*)\))?(?P<reason>.*)"
+)
 _LETTER = re.compile(r"[^\W\d_]")
 _MOST_LINES_ABOVE = 20
 

@@ -1,10 +1,10 @@
 """Findings go in, text for people comes out: coloured in a terminal, plain in a pipe.
 
-    error[race] in softmax_rows: race in threadgroup float partial[8], element 3
-      write  thread 96 of threadgroup 0, lane 0   softmax_rows.metal:36:5   partial[simd] = total;
-      read   thread 0 of threadgroup 0, lane 0    softmax_rows.metal:41:12  sum += partial[i];
-      partial[3], seen 7 times
-      Put threadgroup_barrier(mem_flags::mem_threadgroup) between lines 36 and 41.
+error[race] in softmax_rows: race in threadgroup float partial[8], element 3
+  write  thread 96 of threadgroup 0, lane 0   softmax_rows.metal:36:5   partial[simd] = total;
+  read   thread 0 of threadgroup 0, lane 0    softmax_rows.metal:41:12  sum += partial[i];
+  partial[3], seen 7 times
+  Put threadgroup_barrier(mem_flags::mem_threadgroup) between lines 36 and 41.
 """
 
 from __future__ import annotations
@@ -114,7 +114,9 @@ def where(place: Place) -> str:
 
 def who(place: Place) -> str:
     """`thread 96 of threadgroup 0, lane 0`, as far as it is known."""
-    flat = all(triple is None or triple[1:] == (0, 0) for triple in (place.thread, place.threadgroup))
+    flat = all(
+        triple is None or triple[1:] == (0, 0) for triple in (place.thread, place.threadgroup)
+    )
     parts = []
     if place.thread is not None:
         parts.append(f"thread {_coordinates(place.thread, flat)}")

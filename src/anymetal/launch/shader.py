@@ -5,16 +5,20 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anymetal import settings
+from anymetal.checker.context import active
 from anymetal.engines.coroutine import CoroutineExecutable
 from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Extent, Frame, Sizes, extent
 from anymetal.launch.error_buffer import ErrorBuffer
 from anymetal.launch.workshop import Workshop
 from anymetal.nouns import Argument, Scalar, Source
+
+if TYPE_CHECKING:
+    from anymetal.checker.program import CheckedProgram
 
 # Threadgroups run side by side on the processors this process may use.
 _WORKERS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -74,7 +78,12 @@ class ShaderLibrary:
         key = (name, tuple((other, value, type(value)) for other, value in sorted(values.items())))
         kernel = self._kernels.get(key)
         if kernel is None:
-            kernel = Kernel(name, self._workshop.compile(name, values), values)
+            kernel = Kernel(
+                name,
+                self._workshop.compile(name, values),
+                values,
+                functools.partial(self._workshop.compile_checked, name, values),
+            )
             # Two threads may get here at once; both then use the kernel that came first.
             kernel = self._kernels.setdefault(key, kernel)
         return kernel
@@ -104,9 +113,14 @@ class Kernel:
     """One kernel, ready to be called: positional argument i is `[[buffer(i)]]`."""
 
     def __init__(
-        self, name: str, executable: CoroutineExecutable, constants: Mapping[str, Scalar]
+        self,
+        name: str,
+        executable: CoroutineExecutable,
+        constants: Mapping[str, Scalar],
+        checked: Callable[[bool], CheckedProgram],
     ) -> None:
         self.name = name
+        self._checked = checked
         self.constants = dict(constants)
         self._executable = executable
         self._limit = executable.max_threads_per_threadgroup
@@ -162,8 +176,16 @@ class Kernel:
             if binder.threadgroup or threadgroup_memory:
                 memory = binder.lengths(threadgroup_memory, self.static_thread_group_memory_length)
             grid, group = self._shape(threads, group_size)
-            if grid[0] and grid[1] and grid[2]:
+            check = active()
+            if not (grid[0] and grid[1] and grid[2]):
+                pass
+            elif check is None:
                 self._executable.launch(frame.address, grid, group, _WORKERS, memory)
+            else:
+                from anymetal.launch.checked_call import call_checked  # noqa: PLC0415
+
+                checked = self._checked(check.nan)
+                call_checked(checked, binder, frame, args, grid, group, memory, check)
         finally:
             binder.give_back(frame)
         if errors is not None:

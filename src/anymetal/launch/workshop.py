@@ -17,14 +17,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from anymetal import settings
 from anymetal.engines.coroutine import CoroutineEngine, CoroutineExecutable
 from anymetal.msl.cache import default_store, digest_of
 from anymetal.msl.check import check_all
 from anymetal.msl.compile import compile_program
 from anymetal.msl.prepare import prepare
 from anymetal.nouns import Prepared, Scalar, Source
+
+if TYPE_CHECKING:
+    from anymetal.checker.program import CheckedProgram
 
 # A source that names more kernels than this is checked without its template instances, which are
 # then checked when they are asked for: instantiating all of a large library takes a minute.
@@ -56,6 +60,7 @@ class Workshop:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._prepared: Prepared | None = None
+        self._checked: dict[tuple[str, str, bool, int], CheckedProgram] = {}
         self._lock = threading.RLock()
         self.outline = self._make_outline()
 
@@ -72,6 +77,23 @@ class Workshop:
                 default_store().put("executable", key, executable.metadata, executable.payload)
             _alive[key] = executable
             return executable
+
+    def compile_checked(
+        self, kernel: str, constants: Mapping[str, Scalar], numbers: bool
+    ) -> CheckedProgram:
+        """The kernel instrumented for the checker, kept as long as this source is."""
+        from anymetal.checker.program import CheckedProgram  # noqa: PLC0415  (only when checking)
+
+        level = int(settings.CHECK_LEVEL.number())
+        key = (kernel, json.dumps(sorted((n, repr(v)) for n, v in constants.items())), numbers, level)
+        with self._lock:
+            if key not in self._checked:
+                named: dict[int | str, Scalar] = {name: constants[name] for name in constants}
+                program = compile_program(self.prepared(), kernel, named, optimise=False)
+                self._checked[key] = CheckedProgram(
+                    self.prepared(), program, numbers=numbers, level=level
+                )
+            return self._checked[key]
 
     def prepared(self) -> Prepared:
         """The rewritten source; made again when only its outline came from the store."""

@@ -10,13 +10,12 @@ import os
 import platform
 import re
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from anymetal import settings
 from anymetal.errors import ToolchainError
+from anymetal.msl.cache import default_store, digest_of
 
 INCLUDE_DIR = Path(__file__).parent / "include"
 INPUT_NAME = "anymetal-input.cpp"
@@ -150,18 +149,20 @@ def compile_support(path: Path, include_dirs: Sequence[Path] = ()) -> str:
     return result.output
 
 
-def compile_support(path: Path) -> str:
-    """LLVM IR of a C++ file of our own, an engine's runtime; it includes nothing but our headers."""
-    check_versions()
-    path = path.absolute()
-    flags = [*_flags(False), "-I", str(path.parent), "-O1", "-S", "-emit-llvm", "-o", "-"]
-    result = _run([*flags, str(path)])
-    if not result.ok:
-        raise ToolchainError(f"{path.name} does not compile:\n{result.messages}")
-    return result.output
-
-
 def _compile(text: str, flags: list[str], fast_math: bool) -> Result:
+    result = _compile_once(text, flags, fast_math)
+    if not result.ok and _STALE_HEADER.search(result.messages):
+        toolchain_key.cache_clear()
+        precompiled_header.cache_clear()
+        result = _compile_once(text, flags, fast_math)
+    return result
+
+
+# The header was pruned from the cache, or one of our files changed under our feet.
+_STALE_HEADER = re.compile(r"has been modified since the precompiled header|\.pch|PCH|AST file")
+
+
+def _compile_once(text: str, flags: list[str], fast_math: bool) -> Result:
     language = _flags(fast_math)
     header = precompiled_header(fast_math)
     command = [*language, *_DIAGNOSTIC_FLAGS, "-include-pch", str(header), *flags, "-"]
@@ -176,28 +177,17 @@ def _flags(fast_math: bool) -> list[str]:
 @functools.cache
 def precompiled_header(fast_math: bool) -> Path:
     """Our metal headers in compiled form, built on first use and shared by all processes."""
-    digest = hashlib.sha256(f"{toolchain_key()} {fast_math}".encode()).hexdigest()[:32]
-    path = settings.CACHE_DIR.path() / "pch" / f"{digest}.pch"
-    if not path.exists():
+    key = digest_of(toolchain_key(), str(fast_math))
+
+    def build(path: Path) -> None:
         check_versions()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _build_precompiled_header(path, fast_math)
-    return path
-
-
-def _build_precompiled_header(path: Path, fast_math: bool) -> None:
-    """Written beside its place and moved there: another process sees all of it or nothing."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    os.close(handle)
-    flags = [flag if flag != "c++" else "c++-header" for flag in _flags(fast_math)]
-    text = "#include <metal_stdlib>\n#include <anymetal/entry.h>\n"
-    try:
-        result = _run([*flags, "-O1", "-w", "-fpch-instantiate-templates", "-o", temporary, "-"], text)
+        flags = [flag if flag != "c++" else "c++-header" for flag in _flags(fast_math)]
+        text = "#include <metal_stdlib>\n#include <anymetal/entry.h>\n"
+        result = _run([*flags, "-O1", "-w", "-o", str(path), "-"], text)
         if not result.ok:
             raise ToolchainError(f"anymetal's own headers do not compile:\n{result.messages}")
-        Path(temporary).replace(path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+
+    return default_store().file("pch", key, build)
 
 
 def _run(arguments: Sequence[str], text: str = "", folder: Path | None = None) -> Result:

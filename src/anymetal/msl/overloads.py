@@ -47,13 +47,11 @@ class OverloadMerger:
             if key not in kept:
                 kept[key] = _Kept(declaration, body)
                 continue
-            if body and kept[key].body and body != kept[key].body:
-                self._differ(declaration, kept[key].declaration)
-            self._drop(declaration, kept[key].declaration)
-
-    def _drop(self, declaration: Declaration, first: Declaration) -> None:
-        """Only what spaces tell apart is dropped: a true redefinition is left for clang to report."""
-        if self._exact(declaration) != self._exact(first):
+            first = kept[key]
+            if self._exact(declaration) == self._exact(first.declaration):
+                continue  # a true redefinition: clang reports it
+            if body and first.body and body != first.body:
+                self._differ(declaration, first.declaration)
             self.edits.remove(declaration.start, declaration.end)
             self.merged += 1
 
@@ -62,6 +60,8 @@ class OverloadMerger:
         scope = declaration.scope
         where = (scope.kind, scope.path, scope.opening)
         if isinstance(declaration, Class):
+            if not declaration.name:
+                return None
             return (*where, "class", *_plain(self.tokens, declaration.start, declaration.body[0], {}))
         if not isinstance(declaration, Function):
             return None

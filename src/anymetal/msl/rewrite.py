@@ -146,7 +146,10 @@ class _Rewriter:
         return entries
 
     def _plain(self, kernel: Kernel) -> EntryPoint:
-        return self._entry(kernel, kernel.name, f"&{kernel.name}", kernel.function)
+        # Qualified: a kernel may be called `step`, a name that `using namespace metal` brings too.
+        path = [space for space in kernel.function.scope.path if space]
+        expression = "&" + "::".join(["", *path, kernel.name])
+        return self._entry(kernel, kernel.name, expression, kernel.function)
 
     def _instance(self, instance: Instance) -> EntryPoint:
         expression = "&" + spell_edited(self.tokens, self.edits, *instance.expression)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from anymetal.passes.ir import Function, Module
+from anymetal.passes.ir import Module
 
 _NODE = re.compile(r"^(!\d+) = (?:distinct )?!(DI\w+)\((.*)\)$")
 _REFERENCE = re.compile(r", !dbg (!\d+)")
+_ATTACHMENT = re.compile(r", ![\w.]+ !\d+")
 _FIELD = re.compile(r"(\w+): (\"[^\"]*\"|[^,]+)")
 
 
@@ -47,26 +48,13 @@ class DebugInfo:
         return self._nodes[self._nodes[scope]["file"]]["filename"].strip('"')
 
 
-def strip_debug_info(module: Module) -> None:
-    """Takes the debug metadata out: calls that a pass adds would need it too, and nobody reads it."""
+def strip_metadata(module: Module) -> None:
+    """Takes all metadata out: calls that a pass adds would need it too, and nobody reads it."""
+    parts = (p for p in module.parts if not (isinstance(p, str) and p.startswith("!")))
+    module.parts = [re.sub(r" !dbg !\d+", "", p) if isinstance(p, str) else p for p in parts]
     for function in module.functions:
         function.header = re.sub(r" !dbg !\d+", "", function.header)
         for block in function.blocks:
             block.instructions = [i for i in block.instructions if not i.text.startswith("#dbg")]
-        _strip_references(function)
-    module.parts = [part for part in module.parts if not _is_debug(part)]
-
-
-def _strip_references(function: Function) -> None:
-    for instruction in function.instructions():
-        instruction.text = _REFERENCE.sub("", instruction.text)
-        instruction.text = re.sub(r", !llvm\.loop !\d+", "", instruction.text)
-
-
-def _is_debug(part: str | Function) -> bool:
-    if not isinstance(part, str):
-        return False
-    if part.startswith("!llvm.dbg.cu") or part.startswith("!llvm.module.flags"):
-        return True
-    match = re.match(r"^!\d+ = (?:distinct )?!(DI\w+|\{.*\})", part)
-    return match is not None and match.group(1).startswith("DI")
+        for instruction in function.instructions():
+            instruction.text = _ATTACHMENT.sub("", instruction.text)

@@ -1,4 +1,4 @@
-// vectors_of_halves, corrected: four halves a vector, which is one element of the tensor four times.
+// vectors_of_halves, corrected: a vector of four of the tensor's elements.
 // expect: nothing
 // launch: sum_of_quads float16[32]=random float32[4]=zeros threads=4
 #include <metal_stdlib>

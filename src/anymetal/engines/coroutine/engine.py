@@ -13,13 +13,13 @@ from typing import Any
 from anymetal import settings
 from anymetal.engines.coroutine import jit
 from anymetal.engines.coroutine.messages import deliver
-from anymetal.engines.coroutine.runtime import LogSink, runtime, source_digest
+from anymetal.engines.coroutine.runtime import LogSink, Runtime, runtime, source_digest
 from anymetal.errors import EngineError, KernelTimeout
 from anymetal.msl.cache import digest_of
 from anymetal.nouns import Argument, Launch, Program
 from anymetal.passes.alignment import clamp_alignment
 from anymetal.passes.arithmetic import define_integer_arithmetic
-from anymetal.passes.coroutine import COROUTINE, has_suspends, make_coroutine
+from anymetal.passes.coroutine import COROUTINE, Site, has_suspends, make_coroutine
 from anymetal.passes.ir import Module, parse
 from anymetal.passes.loop import make_loop
 from anymetal.passes.machine import (
@@ -52,7 +52,7 @@ class CoroutineEngine:
 
     def compile(self, program: Program) -> CoroutineExecutable:
         module = parse(program.ir)
-        metadata = _transform(module, program)
+        metadata, _, _ = transform(module, program)
         payload = jit.object_code(str(module), OPTIMISATION)
         return self.load(payload, metadata)
 
@@ -63,8 +63,11 @@ class CoroutineEngine:
 OPTIMISATION = 3
 
 
-def _transform(module: Module, program: Program) -> dict[str, Any]:
-    """Runs the passes; what they learn is the executable's metadata."""
+def transform(
+    module: Module, program: Program
+) -> tuple[dict[str, Any], list[Site], dict[int, tuple[int, int]]]:
+    """Runs the passes. Returns the executable's metadata, the sites where threads stop, and the
+    place of each threadgroup variable by its slot."""
     refuse_primitives_outside(module, program.name)
     function = module.function(THREAD_MAIN)
     used = sorted(_used_buffers(module))
@@ -81,11 +84,12 @@ def _transform(module: Module, program: Program) -> dict[str, Any]:
         clamp_alignment(part)
         define_integer_arithmetic(part)
     coroutine = has_suspends(module)
+    sites: list[Site] = []
     if coroutine:
-        make_coroutine(module)
+        sites = make_coroutine(module)
     else:
         make_loop(module)
-    return {
+    metadata = {
         "name": program.name,
         "coroutine": coroutine,
         "static_memory": static_memory,
@@ -94,6 +98,7 @@ def _transform(module: Module, program: Program) -> dict[str, Any]:
         "max_threads": min(program.max_total_threads or MAX_THREADS, MAX_THREADS),
         "arguments": [asdict(argument) for argument in program.arguments],
     }
+    return metadata, sites, places
 
 
 def _used_buffers(module: Module) -> set[int]:
@@ -116,7 +121,9 @@ def _used_buffers(module: Module) -> set[int]:
 class CoroutineExecutable:
     """A compiled kernel. Launches from several Python threads at once are fine."""
 
-    def __init__(self, payload: bytes, metadata: dict[str, Any]) -> None:
+    def __init__(
+        self, payload: bytes, metadata: dict[str, Any], host: Runtime | None = None
+    ) -> None:
         self.payload = payload
         self.metadata = metadata
         self.name: str = metadata["name"]
@@ -125,7 +132,7 @@ class CoroutineExecutable:
         self.thread_execution_width = SIMD_WIDTH
         self.static_threadgroup_memory_length: int = metadata["static_memory"]
         self.used_buffers = frozenset(metadata["used_buffers"])
-        self._runtime = runtime()
+        self._runtime = host or runtime()
         self._code = jit.LoadedCode(payload)
         coroutine = metadata["coroutine"]
         self._address = self._code.address(COROUTINE if coroutine else GROUP_MAIN)

@@ -40,10 +40,11 @@ class LogRecord(ctypes.Structure):
 
 
 class Runtime:
-    """Entry points of the runtime. There is one in a process."""
+    """Entry points of the runtime: one instance for plain runs, another for checked ones."""
 
     def __init__(self, code: bytes) -> None:
         self._code = jit.LoadedCode(code)
+        self.address = self._code.address
         self.run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)(self._code.address("am_run"))
         self.frame_size = ctypes.CFUNCTYPE(ctypes.c_ulong, ctypes.c_void_p)(
             self._code.address("am_frame_size")
@@ -53,14 +54,26 @@ class Runtime:
         reset()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=reset)
-        for symbol in ("am_log", "__truncsfbf2"):
-            jit.provide_symbol(symbol, self._code.address(symbol))
 
 
-def source_digest() -> str:
+def source_digest(include_dirs: tuple[Path, ...] = ()) -> str:
     """Digest of the runtime's own sources: part of every key that depends on them."""
-    folder = Path(__file__).parent
-    return digest_of(*((folder / name).read_bytes() for name in _SOURCES))
+    files = [Path(__file__).parent / name for name in _SOURCES]
+    files += [path for folder in include_dirs for path in sorted(folder.glob("*.h"))]
+    return digest_of(*(path.read_bytes() for path in files))
+
+
+def start_runtime(include_dirs: tuple[Path, ...] = ()) -> Runtime:
+    """Builds a runtime, or takes it from the store; headers in `include_dirs` stand before ours."""
+    store = default_store()
+    key = digest_of(source_digest(include_dirs), clang.toolchain_key())
+    entry = store.get("runtime", key)
+    if entry is not None:
+        return Runtime(entry.payload)
+    ir = clang.compile_support(Path(__file__).parent / "runtime.cpp", include_dirs)
+    code = jit.object_code(ir, level=2)
+    store.put("runtime", key, {}, code)
+    return Runtime(code)
 
 
 _start_lock = threading.Lock()
@@ -68,15 +81,10 @@ _start_lock = threading.Lock()
 
 @functools.cache
 def _start() -> Runtime:
-    store = default_store()
-    key = digest_of(source_digest(), clang.toolchain_key())
-    entry = store.get("runtime", key)
-    if entry is not None:
-        return Runtime(entry.payload)
-    ir = clang.compile_support(Path(__file__).parent / "runtime.cpp")
-    code = jit.object_code(ir, level=2)
-    store.put("runtime", key, {}, code)
-    return Runtime(code)
+    runtime = start_runtime()
+    for symbol in ("am_log", "__truncsfbf2"):
+        jit.provide_symbol(symbol, runtime.address(symbol))
+    return runtime
 
 
 def runtime() -> Runtime:

@@ -118,6 +118,10 @@ struct am_vector_operators {
   }
 };
 
+// A vector as part of a larger one. Deduced, because a scalar must not become a vector here.
+template <class V, class T, int N>
+concept am_part = __is_same(V, vec<T, N>) || __is_same(V, packed_vec<T, N>);
+
 // One value in braces. Converting it here lets a list narrow, as it may in Metal.
 template <class T>
 struct am_item {
@@ -186,8 +190,8 @@ struct alignas(4 * sizeof(T)) vec<T, 3> : am_vector_operators<T, 3> {
   T x, y, z;
 
   AM_VECTOR_INLINE constexpr vec(T x, T y, T z) : x(x), y(y), z(z) {}
-  AM_VECTOR_INLINE constexpr vec(vec<T, 2> v, T z) : x(v.x), y(v.y), z(z) {}
-  AM_VECTOR_INLINE constexpr vec(T x, vec<T, 2> v) : x(x), y(v.x), z(v.y) {}
+  AM_VECTOR_INLINE constexpr vec(am_part<T, 2> auto v, T z) : x(v.x), y(v.y), z(z) {}
+  AM_VECTOR_INLINE constexpr vec(T x, am_part<T, 2> auto v) : x(x), y(v.x), z(v.y) {}
   AM_VECTOR_MEMBERS(3)
 };
 
@@ -196,12 +200,13 @@ struct alignas(4 * sizeof(T)) vec<T, 4> : am_vector_operators<T, 4> {
   T x, y, z, w;
 
   AM_VECTOR_INLINE constexpr vec(T x, T y, T z, T w) : x(x), y(y), z(z), w(w) {}
-  AM_VECTOR_INLINE constexpr vec(vec<T, 2> v, T z, T w) : x(v.x), y(v.y), z(z), w(w) {}
-  AM_VECTOR_INLINE constexpr vec(T x, vec<T, 2> v, T w) : x(x), y(v.x), z(v.y), w(w) {}
-  AM_VECTOR_INLINE constexpr vec(T x, T y, vec<T, 2> v) : x(x), y(y), z(v.x), w(v.y) {}
-  AM_VECTOR_INLINE constexpr vec(vec<T, 2> v, vec<T, 2> u) : x(v.x), y(v.y), z(u.x), w(u.y) {}
-  AM_VECTOR_INLINE constexpr vec(vec<T, 3> v, T w) : x(v.x), y(v.y), z(v.z), w(w) {}
-  AM_VECTOR_INLINE constexpr vec(T x, vec<T, 3> v) : x(x), y(v.x), z(v.y), w(v.z) {}
+  AM_VECTOR_INLINE constexpr vec(am_part<T, 2> auto v, T z, T w) : x(v.x), y(v.y), z(z), w(w) {}
+  AM_VECTOR_INLINE constexpr vec(T x, am_part<T, 2> auto v, T w) : x(x), y(v.x), z(v.y), w(w) {}
+  AM_VECTOR_INLINE constexpr vec(T x, T y, am_part<T, 2> auto v) : x(x), y(y), z(v.x), w(v.y) {}
+  AM_VECTOR_INLINE constexpr vec(am_part<T, 2> auto v, am_part<T, 2> auto u)
+      : x(v.x), y(v.y), z(u.x), w(u.y) {}
+  AM_VECTOR_INLINE constexpr vec(am_part<T, 3> auto v, T w) : x(v.x), y(v.y), z(v.z), w(w) {}
+  AM_VECTOR_INLINE constexpr vec(T x, am_part<T, 3> auto v) : x(x), y(v.x), z(v.y), w(v.z) {}
   AM_VECTOR_MEMBERS(4)
 };
 

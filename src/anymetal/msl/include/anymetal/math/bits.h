@@ -8,6 +8,8 @@
 #ifndef ANYMETAL_MACROS_ONLY
 #include <anymetal/scalar.h>
 
+#pragma float_control(precise, on, push)  // whatever the author chose for his own code
+
 namespace am_math {
 
 AM_INLINE constexpr uint bits_of(float x) { return __builtin_bit_cast(uint, x); }
@@ -71,5 +73,7 @@ AM_INLINE whole_double nearest_whole(double x) {
 }
 
 }  // namespace am_math
+
+#pragma float_control(pop)
 
 #endif

@@ -7,6 +7,8 @@
 #ifndef ANYMETAL_MACROS_ONLY
 #include <anymetal/math/bits.h>
 
+#pragma float_control(precise, on, push)  // whatever the author chose for his own code
+
 namespace am_math {
 
 // x * 2^n for x in [0.5, 2) and n from -253 to 253.
@@ -58,5 +60,7 @@ AM_INLINE float exp2_of_double(double x) {
 }
 
 }  // namespace am_math
+
+#pragma float_control(pop)
 
 #endif

@@ -12,6 +12,8 @@
 #include <anymetal/math/rounding.h>
 #include <anymetal/math/trigonometric.h>
 
+#pragma float_control(precise, on, push)  // whatever the author chose for his own code
+
 namespace am_math {
 
 #define AM_THROUGH_FLOAT_1(NAME) \
@@ -95,5 +97,7 @@ AM_INLINE half fma(half a, half b, half c) {
 }
 
 }  // namespace am_math
+
+#pragma float_control(pop)
 
 #endif

@@ -7,6 +7,8 @@
 #include <anymetal/math/exponential.h>
 #include <anymetal/math/logarithm.h>
 
+#pragma float_control(precise, on, push)  // whatever the author chose for his own code
+
 namespace am_math {
 
 // Below 1 a polynomial, because e^x and e^-x would cancel; above, from h = e^|x| / 2, which does not
@@ -61,5 +63,7 @@ AM_INLINE float atanh(float x) {
 }
 
 }  // namespace am_math
+
+#pragma float_control(pop)
 
 #endif

@@ -7,6 +7,8 @@
 #ifndef ANYMETAL_MACROS_ONLY
 #include <anymetal/math/bits.h>
 
+#pragma float_control(precise, on, push)  // whatever the author chose for his own code
+
 namespace am_math {
 
 constexpr double half_pi = 0x1.921fb54442d18p0;
@@ -66,5 +68,7 @@ AM_INLINE float atan2(float y, float x) {
 }
 
 }  // namespace am_math
+
+#pragma float_control(pop)
 
 #endif

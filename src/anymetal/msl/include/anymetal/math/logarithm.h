@@ -6,6 +6,8 @@
 #ifndef ANYMETAL_MACROS_ONLY
 #include <anymetal/math/bits.h>
 
+#pragma float_control(precise, on, push)  // whatever the author chose for his own code
+
 namespace am_math {
 
 // f and e above, and small = -f^2/2 + f^3 P(f): what a logarithm adds to f.
@@ -63,5 +65,7 @@ AM_INLINE double log_of_double(double x) {
 }
 
 }  // namespace am_math
+
+#pragma float_control(pop)
 
 #endif

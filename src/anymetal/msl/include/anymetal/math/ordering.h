@@ -5,6 +5,8 @@
 #ifndef ANYMETAL_MACROS_ONLY
 #include <anymetal/math/bits.h>
 
+#pragma float_control(precise, on, push)  // whatever the author chose for his own code
+
 namespace am_math {
 
 template <class T>
@@ -56,5 +58,7 @@ AM_INLINE constexpr T fmedian3(T x, T y, T z) {
 }
 
 }  // namespace am_math
+
+#pragma float_control(pop)
 
 #endif

@@ -7,6 +7,8 @@
 #include <anymetal/math/exponential.h>
 #include <anymetal/math/logarithm.h>
 
+#pragma float_control(precise, on, push)  // whatever the author chose for his own code
+
 namespace am_math {
 
 // |x|^y; magnitude is |x|.
@@ -34,5 +36,7 @@ AM_INLINE float powr(float x, float y) {
 }
 
 }  // namespace am_math
+
+#pragma float_control(pop)
 
 #endif

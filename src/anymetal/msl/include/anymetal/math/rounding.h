@@ -7,6 +7,8 @@
 #ifndef ANYMETAL_MACROS_ONLY
 #include <anymetal/math/bits.h>
 
+#pragma float_control(precise, on, push)  // whatever the author chose for his own code
+
 namespace am_math {
 
 AM_INLINE float ceil(float x) { return __builtin_ceilf(x); }
@@ -102,5 +104,7 @@ AM_INLINE float ldexp(float x, int k) {
 }
 
 }  // namespace am_math
+
+#pragma float_control(pop)
 
 #endif

@@ -9,6 +9,8 @@
 #ifndef ANYMETAL_MACROS_ONLY
 #include <anymetal/math/bits.h>
 
+#pragma float_control(precise, on, push)  // whatever the author chose for his own code
+
 namespace am_math {
 
 // Words of the bits of 2/pi, from weight 2^31 (all zero) down, and the one of the five starting at word
@@ -138,5 +140,7 @@ AM_INLINE float tanpi(float x) {
 }
 
 }  // namespace am_math
+
+#pragma float_control(pop)
 
 #endif

@@ -1,0 +1,216 @@
+"""Runs one launch under the checker: regions and shadow in, findings out."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anymetal.checker import records
+from anymetal.checker.context import ActiveCheck
+from anymetal.checker.finding import Finding, Place, Severity
+from anymetal.checker.program import CheckedProgram
+from anymetal.checker.records import CheckedLaunch, Region
+from anymetal.checker.shadow_memory import Arena, Need
+from anymetal.checker.translate import Translator
+from anymetal.checker.views import BufferView
+from anymetal.errors import KernelTimeout
+from anymetal.passes.provenance import Root
+
+# The clock and the shadow are shared: one checked launch at a time.
+_lock = threading.Lock()
+_arena = Arena()
+_sink = ctypes.create_string_buffer(1 << 16)
+
+_SCALAR_BYTES = {
+    "half": 2, "bfloat": 2, "float": 4, "short": 2, "ushort": 2, "int": 4, "uint": 4, "long": 8,
+    "ulong": 8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """The shape of a checked launch and the table of its buffers' addresses."""
+
+    table: int
+    threads: tuple[int, int, int]
+    group_size: tuple[int, int, int]
+    threadgroup_memory: dict[int, int]
+
+
+def run_checked(
+    checked: CheckedProgram, dispatch: Dispatch, views: Sequence[BufferView], check: ActiveCheck
+) -> None:
+    """Runs the launch and adds what it finds to the check's report."""
+    report = check.report
+    report.launch(checked.program.name)
+    excerpts = checked.prepared.source_map.excerpt
+    for finding in _element_sizes(checked, views):
+        report.add(finding, excerpts)
+    with _lock:
+        launch = _Launch(checked, dispatch, views, check)
+        findings = launch.run()
+    for finding in findings:
+        report.add(finding, excerpts)
+
+
+def _element_sizes(checked: CheckedProgram, views: Sequence[BufferView]) -> Iterator[Finding]:
+    """Tensors whose elements are not of the size the kernel's pointer says."""
+    arguments = {a.index: a for a in checked.program.arguments if a.role == "buffer"}
+    positions = {p.name: p.position for p in checked.parameters()}
+    for view in views:
+        argument = arguments.get(view.index)
+        if argument is None or view.tensor is None or view.element_size == 1:
+            continue
+        name = argument.type.removeprefix("packed_").rstrip("234")
+        expected = _SCALAR_BYTES.get(name)
+        if expected is None or expected == view.element_size:
+            continue
+        position = positions.get(argument.name)
+        place = Place(position, checked.excerpt(position), "argument", None, None, None)
+        dtype = str(view.tensor.dtype).removeprefix("torch.")
+        yield Finding(
+            "element_size",
+            "error",
+            checked.program.name,
+            f"argument '{argument.name}' (buffer {view.index}) is a pointer to {argument.type}, whose"
+            f" elements have {expected} bytes; the tensor is {dtype}, of {view.element_size} bytes",
+            place,
+            buffer=argument.name,
+            space=argument.space,
+        )
+
+
+class _Launch:
+    """One checked launch: the structure the runtime works on, and what it points to."""
+
+    def __init__(
+        self,
+        checked: CheckedProgram,
+        dispatch: Dispatch,
+        views: Sequence[BufferView],
+        check: ActiveCheck,
+    ) -> None:
+        self._checked = checked
+        self._dispatch = dispatch
+        self._views = views
+        self._outputs = check.outputs
+        self._data = CheckedLaunch()
+        self._extra_views = [view for view in views if view.index is None]
+        self._keep = self._tables()
+        self._fill_regions()
+
+    def _tables(self) -> list[Any]:
+        sites = self._checked.instrumented.sites
+        rows = (records.AccessSiteRow * max(len(sites), 1))(
+            *((site.element, site.align, site.unused) for site in sites)
+        )
+        words = [suspend.what for suspend in self._checked.suspends]
+        suspends = (ctypes.c_uint * len(words))(*words)
+        sizes = zip(self._dispatch.threads, self._dispatch.group_size, strict=True)
+        groups = math.prod(-(-threads // size) for threads, size in sizes)
+        starts = (ctypes.c_uint * groups)()
+        self._data.sites = rows
+        self._data.suspends = suspends
+        self._data.group_starts = starts
+        self._data.sink = ctypes.addressof(_sink)
+        return [rows, suspends, starts]
+
+    def _fill_regions(self) -> None:
+        regions = self._data.checks.regions
+        instrumented = self._checked.instrumented
+        any_unknown = instrumented.smallest.get(Root("unknown"), 8)
+        unknown_writes = Root("unknown") in instrumented.written_to
+        needs: list[tuple[Region, Need]] = []
+        const = {a.index for a in self._checked.program.arguments if a.is_const}
+        slots = iter(range(records.FIRST_STATIC + len(instrumented.static_slots), records.REGIONS))
+        for view in self._views:
+            number = view.index if view.index is not None else next(slots)
+            region = regions[number]
+            region.low, region.extent, region.size = view.address, view.extent, view.size
+            region.memory = records.DEVICE
+            region.read_only = view.index in const
+            region.fresh = view.tensor is not None and self._is_output(view.tensor)
+            root = Root("buffer", number)
+            if unknown_writes or not region.read_only:
+                element = min(any_unknown, instrumented.smallest.get(root, 8))
+                needs.append((region, Need(view.address, view.size, element)))
+        needs += self._threadgroup_regions(any_unknown)
+        for (region, _), cells in zip(needs, _arena.lay_out([n for _, n in needs]), strict=True):
+            region.shadow, region.shift = cells.address, cells.shift
+        self._data.checks.region_count = next(slots, records.REGIONS)
+        self._data.checks.static_count = len(instrumented.static_slots)
+        self._data.checks.epoch = _arena.epoch
+        self._data.checks.launch_first = _arena.epoch + 1
+        self._data.checks.epoch += 1
+
+    def _threadgroup_regions(self, any_unknown: int) -> list[tuple[Region, Need]]:
+        """Static variables and dynamic parameters; their addresses are known when the run starts."""
+        regions = self._data.checks.regions
+        instrumented = self._checked.instrumented
+        needs = []
+        place = 1  # any distinct made-up addresses: cells of different variables never overlap
+        sizes = [
+            (records.FIRST_DYNAMIC + index, size, Root("dynamic", index))
+            for index, size in self._dispatch.threadgroup_memory.items()
+        ]
+        for number, slot in enumerate(instrumented.static_slots):
+            offset, size = self._checked.places[slot]
+            self._data.checks.static_offset[number] = offset
+            sizes.append((records.FIRST_STATIC + number, size, Root("static", slot)))
+        for number, size, root in sizes:
+            region = regions[number]
+            region.extent = region.size = size
+            region.memory, region.fresh = records.THREADGROUP, 1
+            element = min(any_unknown, instrumented.smallest.get(root, 8))
+            needs.append((region, Need(place << 20, size, element)))
+            place += 1
+        return needs
+
+    def _is_output(self, tensor: Any) -> bool:
+        outputs = self._outputs or ()
+        return any(tensor is output or _same_memory(tensor, output) for output in outputs)
+
+    def run(self) -> list[Finding]:
+        translator = Translator(self._checked, self._dispatch.threads, self._dispatch.group_size)
+        findings: list[Finding] = []
+        try:
+            self._checked.executable.launch(
+                self._dispatch.table,
+                self._dispatch.threads,
+                self._dispatch.group_size,
+                1,
+                self._dispatch.threadgroup_memory or None,
+                ctypes.addressof(self._data),
+            )
+        except KernelTimeout as error:
+            findings.append(translator.timeout(str(error)))
+        finally:
+            _arena.epoch = self._data.checks.epoch + 1
+        raw = self._data.findings
+        found = [translator.finding(raw.entries[i], self._extra_views) for i in range(raw.count)]
+        return [*found, *findings, *(self._unwritten(translator) if not findings else ())]
+
+    def _unwritten(self, translator: Translator) -> Iterator[Finding]:
+        """Buffers that the launch wrote in part, or that were to be written and were not."""
+        if self._outputs == ():
+            return
+        for view in self._views:
+            region = self._data.checks.regions[view.index if view.index is not None else 0]
+            if view.index is None or view.tensor is None or not region.shadow or region.read_only:
+                continue
+            expected = self._is_output(view.tensor)
+            missing, first, written = self._checked.unwritten(self._data.checks, view.index)
+            if missing and (written or expected):
+                cell = 1 << region.shift
+                severity: Severity = "error" if expected else "warning"
+                elements = max(1, missing * cell // max(view.element_size, 1))
+                index = first * cell // max(view.element_size, 1)
+                yield translator.unwritten(view, elements, index, severity)
+
+
+def _same_memory(tensor: Any, output: Any) -> bool:
+    return bool(tensor.data_ptr() == output.data_ptr() and tensor.shape == output.shape)

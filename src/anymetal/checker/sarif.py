@@ -1,0 +1,135 @@
+"""A report becomes SARIF 2.1.0, which code scanning takes as an upload.
+
+Each kind of finding is a rule. A finding that a comment silences is a result with a suppression and
+the comment's reason, so that the platform shows it as dismissed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from anymetal.checker.finding import KINDS, Finding, Kind, Place
+from anymetal.checker.json_report import package_version
+from anymetal.checker.paths import uri_reference
+from anymetal.checker.report import Report
+from anymetal.checker.terminal import where, who
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_WARNING_KINDS = ("unwritten_output", "collective_divergence", "silence")
+
+_TITLES: dict[Kind, str] = {
+    "out_of_bounds": "Access outside of a buffer or array",
+    "race": "Two threads access the same memory without order, and one writes",
+    "barrier_divergence": "Threads of a threadgroup do not meet at one barrier",
+    "barrier_flags": "The memory flags of a barrier do not cover the memory that is shared",
+    "uninitialised": "Read of memory that nobody wrote",
+    "unwritten_output": "Elements of an output were never written",
+    "misaligned": "Address is not aligned for its type",
+    "element_size": "The tensor's element size differs from the kernel's pointer type",
+    "read_only": "Write to read-only memory",
+    "limits": "A limit of the GPU is exceeded",
+    "collective_divergence": "Only a part of a simdgroup reaches a collective function",
+    "arithmetic": "Integer division by zero, or shift past the width",
+    "nan": "A NaN or infinity is born here",
+    "timeout": "The kernel does not end",
+    "silence": "A comment that means to silence a finding does not",
+}
+
+
+def sarif_text(report: Report) -> str:
+    """The file that `--sarif` writes."""
+    return json.dumps(sarif_data(report), indent=2) + "\n"
+
+
+def sarif_data(report: Report) -> dict[str, Any]:
+    """The log: one run, with all kinds as rules."""
+    results = [_result(finding) for finding in report.findings]
+    for finding, reason in report.silenced:
+        suppression = {"kind": "inSource", "status": "accepted", "justification": reason}
+        results.append({**_result(finding), "suppressions": [suppression]})
+    driver = {
+        "name": "anymetal",
+        "version": package_version(),
+        "rules": [_rule(kind) for kind in KINDS],
+    }
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _rule(kind: Kind) -> dict[str, Any]:
+    return {
+        "id": kind,
+        "name": "".join(word.capitalize() for word in kind.split("_")),
+        "shortDescription": {"text": _TITLES[kind]},
+        "defaultConfiguration": {"level": "warning" if kind in _WARNING_KINDS else "error"},
+        "properties": {"tags": ["metal", "gpu", "correctness"]},
+    }
+
+
+def _result(finding: Finding) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "ruleId": finding.kind,
+        "ruleIndex": KINDS.index(finding.kind),
+        "level": finding.severity,
+        "message": {"text": _message(finding)},
+        "locations": [_location(finding.place, finding.kernel)],
+        "occurrenceCount": max(1, finding.count),
+        "partialFingerprints": {"anymetalDefect/v1": _fingerprint(finding)},
+        "properties": _properties(finding),
+    }
+    if finding.other:
+        described = f"{finding.other.access}, {who(finding.other)}".strip(", ")
+        related = {**_location(finding.other, finding.kernel), "id": 1}
+        result["relatedLocations"] = [{**related, "message": {"text": described}}]
+    return result
+
+
+def _message(finding: Finding) -> str:
+    """What it is, both places and the fix; `[...](1)` links to the other place."""
+    lines = [f"{finding.kernel}: {finding.message}"]
+    for place, linked in ((finding.other, True), (finding.place, False)):
+        if place and (place.position or who(place)):
+            at = f"[{where(place)}](1)" if linked else where(place)
+            lines.append(" ".join(f"{place.access} {who(place)} {at}".split()))
+    return "\n".join([*lines, finding.hint]).rstrip()
+
+
+def _location(place: Place, kernel: str) -> dict[str, Any]:
+    location: dict[str, Any] = {"logicalLocations": [{"name": kernel, "kind": "function"}]}
+    if place.position:
+        region: dict[str, Any] = {
+            "startLine": max(1, place.position.line),
+            "startColumn": max(1, place.position.column),
+        }
+        if place.excerpt:
+            region["snippet"] = {"text": place.excerpt}
+        location["physicalLocation"] = {
+            "artifactLocation": {"uri": uri_reference(place.position.file)},
+            "region": region,
+        }
+    return location
+
+
+def _properties(finding: Finding) -> dict[str, Any]:
+    known = {
+        "kernel": finding.kernel,
+        "buffer": finding.buffer,
+        "space": finding.space,
+        "index": finding.index,
+        "thread": finding.thread and list(finding.thread),
+        "threadgroup": finding.threadgroup and list(finding.threadgroup),
+        "lane": finding.lane,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _fingerprint(finding: Finding) -> str:
+    """Stays the same when lines are added above: made of the source text, not its place."""
+    places = [place for place in (finding.place, finding.other) if place]
+    parts = [finding.kind, finding.kernel, finding.buffer or ""]
+    for place in places:
+        file = uri_reference(place.position.file) if place.position else ""
+        parts += [file, place.access, " ".join(place.excerpt.split())]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

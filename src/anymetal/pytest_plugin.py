@@ -1,0 +1,234 @@
+"""The pytest plugin: `--metal-check` runs the kernel calls of every test checked.
+
+A test with findings fails with them. The marker `metal_check` asks for it at one test, whatever the
+command line says: `@pytest.mark.metal_check(strict=True, nan=True)`; `enabled=False` keeps a test
+out. A test that takes the fixture `metal_report` judges the findings itself, unless it has the
+marker too.
+
+pytest loads this file in every project of an environment, so it imports the rest of the package
+only where a test is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from anymetal.checker.finding import Finding
+    from anymetal.checker.report import Report
+
+_MARKER = "metal_check"
+_FIXTURE = "metal_report"
+_MARKER_OPTIONS = frozenset({"enabled", "strict", "nan", "outputs", "severity"})
+# The attribute of a test's report that carries its findings from an xdist worker.
+_CARRIED = "anymetal_report"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one test is checked: where findings go, and whether they fail it."""
+
+    report: Report
+    fails: bool
+    strict: bool
+    nan: bool
+    outputs: Any
+
+    def offences(self, findings: tuple[Finding, ...]) -> list[Finding]:
+        """Those that fail the test."""
+        return [found for found in findings if self.strict or found.severity == "error"]
+
+
+_plan_key = pytest.StashKey[Plan]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("metal-check", "checked Metal kernels (anymetal)")
+    flags = {
+        "": "check every Metal kernel call: races, bounds, barriers, uninitialised memory",
+        "-strict": "a warning fails a checked test as well",
+        "-nan": "also find where the first NaN or infinity is born",
+    }
+    for suffix, meaning in flags.items():
+        group.addoption(f"--metal-check{suffix}", action="store_true", help=meaning)
+    for name in ("json", "sarif"):
+        group.addoption(
+            f"--metal-check-{name}",
+            metavar="FILE",
+            help=f"write the findings of all checked tests as {name.upper()}",
+        )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        f"{_MARKER}(enabled=True, strict=False, nan=False, outputs=None, severity=None): check the"
+        " Metal kernel calls of this test, and fail it with what is found",
+    )
+    config.pluginmanager.register(Collector(config), "anymetal-collector")
+
+
+@pytest.fixture
+def metal_report(request: pytest.FixtureRequest) -> Iterator[Report]:
+    """What was found in this test's kernel calls until now. The test judges it itself."""
+    plan = request.node.stash.get(_plan_key, None)
+    if plan is not None:
+        yield plan.report
+        return
+    from anymetal.checker.context import check  # noqa: PLC0415
+
+    with check() as report:
+        yield report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    plan = _plan_for(item)
+    if plan is not None:
+        item.stash[_plan_key] = plan
+    with _checked(item, "setup"):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    with _checked(item, "call"):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    with _checked(item, "teardown"):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Hang the findings on the last report of a test: it reaches the process that counts them."""
+    report = yield
+    plan = item.stash.get(_plan_key, None)
+    if plan is not None and call.when == "teardown":
+        setattr(report, _CARRIED, _carried(plan))
+        del item.stash[_plan_key]
+    return report
+
+
+class Collector:
+    """All findings of the session, in the process that prints the summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._parts: list[dict[str, Any]] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        part = getattr(report, _CARRIED, None)
+        if part is not None:
+            self._parts.append(part)
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the files, unless this is a worker, which has seen a part of the tests only."""
+        if hasattr(self._config, "workerinput"):
+            return
+        json_file = self._config.getoption("metal_check_json")
+        sarif_file = self._config.getoption("metal_check_sarif")
+        if json_file:
+            from anymetal.checker.json_report import json_text  # noqa: PLC0415
+
+            Path(json_file).write_text(json_text(self._report()), encoding="utf-8")
+        if sarif_file:
+            from anymetal.checker.sarif import sarif_text  # noqa: PLC0415
+
+            Path(sarif_file).write_text(sarif_text(self._report()), encoding="utf-8")
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Warnings, which failed no test and so were not shown yet; then one line."""
+        if not self._parts and not self._config.getoption("metal_check"):
+            return
+        from anymetal.checker.annotations import annotation_lines, wanted  # noqa: PLC0415
+        from anymetal.checker.terminal import plain_finding, summary  # noqa: PLC0415
+
+        report = self._report()
+        terminalreporter.ensure_newline()
+        for finding in report.warnings:
+            terminalreporter.write_line(plain_finding(finding))
+        for line in annotation_lines(report) if wanted() else ():
+            terminalreporter.write_line(line)
+        color = "red" if report.errors else "yellow" if report.warnings else "green"
+        terminalreporter.write_line(summary(report), **{color: True})
+
+    def _report(self) -> Report:
+        from anymetal.checker.json_report import report_from  # noqa: PLC0415
+        from anymetal.checker.report import Report  # noqa: PLC0415
+
+        whole = Report()
+        for part in self._parts:
+            whole.merge(report_from(part))
+        return whole
+
+
+def _plan_for(item: pytest.Item) -> Plan | None:
+    """How to check a test, by its marker, its fixtures and the command line; or not at all."""
+    marker = item.get_closest_marker(_MARKER)
+    options = _marker_options(marker) if marker else {}
+    everywhere = item.config.getoption("metal_check")
+    judges = _FIXTURE in getattr(item, "fixturenames", ())
+    if not options.get("enabled", everywhere or judges or marker is not None):
+        return None
+    from anymetal.checker.report import Report  # noqa: PLC0415
+
+    return Plan(
+        report=Report(options.get("severity")),
+        fails=marker is not None or not judges,
+        strict=options.get("strict", item.config.getoption("metal_check_strict")),
+        nan=options.get("nan", item.config.getoption("metal_check_nan")),
+        outputs=options.get("outputs"),
+    )
+
+
+def _marker_options(marker: pytest.Mark) -> dict[str, Any]:
+    wrong = [*map(repr, marker.args), *(marker.kwargs.keys() - _MARKER_OPTIONS)]
+    if wrong:
+        known = ", ".join(sorted(_MARKER_OPTIONS))
+        raise pytest.UsageError(f"marker {_MARKER}: {wrong[0]} is no option; known are {known}")
+    return dict(marker.kwargs)
+
+
+@contextmanager
+def _checked(item: pytest.Item, phase: str) -> Iterator[None]:
+    """Run one phase of a test checked; fail it with findings that were not there before."""
+    plan = item.stash.get(_plan_key, None)
+    if plan is None:
+        yield
+        return
+    from anymetal.checker.context import ActiveCheck  # noqa: PLC0415
+    from anymetal.checker.terminal import plain_finding  # noqa: PLC0415
+
+    before = len(plan.report)
+    finished = False
+    try:
+        with ActiveCheck(plan.report, plan.outputs, plan.nan):
+            yield
+        finished = True
+    finally:
+        new = plan.report.findings[before:]
+        text = "\n\n".join(plain_finding(finding) for finding in new)
+        if text and not finished:
+            item.add_report_section(phase, "metal check", text)
+    if plan.fails and plan.offences(new):
+        pytest.fail(text, pytrace=False)
+
+
+def _carried(plan: Plan) -> dict[str, Any]:
+    """The report as plain data; without findings where the test has judged them."""
+    from anymetal.checker.json_report import report_data  # noqa: PLC0415
+
+    data = report_data(plan.report)
+    return data if plan.fails else {**data, "findings": [], "silenced": []}

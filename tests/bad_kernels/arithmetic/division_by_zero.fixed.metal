@@ -1,0 +1,13 @@
+// division_by_zero, corrected: an empty bin has the mean zero.
+// expect: nothing
+// launch: means int32[4]=10,7,0,9 int32[4]=2,1,0,3 int32[4]=zeros threads=4
+#include <metal_stdlib>
+using namespace metal;
+
+kernel void means(device const int* sums,
+                  device const int* counts,
+                  device int* y,
+                  uint in_grid [[thread_position_in_grid]]) {
+  const int count = counts[in_grid];
+  y[in_grid] = count == 0 ? 0 : sums[in_grid] / count;
+}

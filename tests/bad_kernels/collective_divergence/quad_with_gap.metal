@@ -1,0 +1,14 @@
+// The last lane of every quad stays away from quad_sum.
+// expect: collective_divergence warning line 12
+// launch: sums float32[32]=random float32[8]=zeros threads=32 group_size=32
+#include <metal_stdlib>
+using namespace metal;
+
+kernel void sums(device const float* x,
+                 device float* y,
+                 uint lane [[thread_index_in_simdgroup]],
+                 uint quad_lane [[thread_index_in_quadgroup]]) {
+  if (quad_lane == 3) return;
+  const float sum = quad_sum(x[lane]);
+  if (quad_lane == 0) y[lane / 4] = sum;
+}

@@ -1,0 +1,184 @@
+"""One file of tests/bad_kernels in, the launch it asks for and the findings it expects out.
+
+The opening comment of every file is read by line:
+
+    // expect: KIND SEVERITY [line N] [other N] [buffer NAME] [index N] [count N]
+    // expect: nothing
+    // allow: KIND SEVERITY ...           may be found, need not be
+    // raises: ERROR                      the launch is refused as well as reported
+    // launch: KERNEL ARGUMENT... [threads=N,...] [group_size=N,...] [outputs=I,...|none]
+    // launch: [memory=BYTES] [seconds=LIMIT] [nan]
+
+A launch may take several lines. Arguments are in buffer order: a number, or DTYPE[SHAPE]=CONTENTS, where
+contents are `zeros`, `random`, `range`, one number for all elements or all of them with commas;
+DTYPE[SHAPE]+N is a slice that begins N elements into its storage. `outputs` are the arguments that the
+launch must write completely; `none` turns that check off.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+import anymetal
+from anymetal.checker.finding import Finding
+from anymetal.checker.report import Report
+
+CORPUS = Path(__file__).parent.parent / "bad_kernels"
+FIXED = ".fixed.metal"
+
+_DIRECTIVE = re.compile(r"// (expect|allow|raises|launch): (.*)")
+_TENSOR = re.compile(r"(\w+)\[([\d,]+)\](?:\+(\d+))?=(\S+)")
+
+Argument = torch.Tensor | int | float
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One finding as the opening comment words it; None where it does not say."""
+
+    kind: str
+    severity: str
+    line: int | None = None
+    other: int | None = None
+    buffer: str | None = None
+    index: int | None = None
+    count: int | None = None
+
+    def fits(self, finding: Finding) -> bool:
+        if (self.kind, self.severity) != (finding.kind, finding.severity):
+            return False
+        if not self._lines_fit(finding):
+            return False
+        facts = ((self.buffer, finding.buffer), (self.index, finding.index))
+        counts = ((self.count, finding.count),)
+        return all(wanted is None or wanted == found for wanted, found in (*facts, *counts))
+
+    def _lines_fit(self, finding: Finding) -> bool:
+        """Which of two racing accesses comes first is the schedule's affair."""
+        if self.line is None:
+            return True
+        found = (finding.line, finding.other.line if finding.other else None)
+        if self.other is None:
+            return found[0] == self.line
+        return found in ((self.line, self.other), (self.other, self.line))
+
+
+@dataclass(frozen=True)
+class BadKernel:
+    """A kernel file with its launch. `allowed` findings may be there, `expected` ones must."""
+
+    path: Path
+    expected: tuple[Expected, ...]
+    allowed: tuple[Expected, ...]
+    raises: str | None
+    launch: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.path.parent.name}/{self.path.name.removesuffix('.metal')}"
+
+    @property
+    def kernel(self) -> str:
+        return self.launch[0]
+
+    def keyword(self, name: str) -> str | None:
+        prefix = f"{name}="
+        return next((word[len(prefix) :] for word in self.launch if word.startswith(prefix)), None)
+
+    def arguments(self) -> list[Argument]:
+        """Fresh arguments, the same ones every time."""
+        generator = torch.Generator().manual_seed(7)
+        words = [word for word in self.launch[1:] if not re.match(r"[a-z_]+(=|$)", word)]
+        return [_argument(word, generator) for word in words]
+
+
+def read(path: Path) -> BadKernel:
+    directives = [match.groups() for match in map(_DIRECTIVE.match, path.open()) if match]
+    texts = {name: [text for key, text in directives if key == name] for name, _ in directives}
+    expected = [text for text in texts.get("expect", []) if text != "nothing"]
+    return BadKernel(
+        path,
+        tuple(_expected(text) for text in expected),
+        tuple(_expected(text) for text in texts.get("allow", [])),
+        next(iter(texts.get("raises", [])), None),
+        tuple(" ".join(texts["launch"]).split()),
+    )
+
+
+def all_kernels() -> list[BadKernel]:
+    return [read(path) for path in sorted(CORPUS.rglob("*.metal"))]
+
+
+def run(bad: BadKernel, arguments: list[Argument]) -> None:
+    """Launch the kernel as its comment says; a refusal that the comment names is no failure."""
+    library = anymetal.compile_shader(bad.path.read_text(), name=str(bad.path))
+    memory = bad.keyword("memory")
+
+    def launch() -> None:
+        getattr(library, bad.kernel)(
+            *arguments,
+            threads=_sizes(bad.keyword("threads")),
+            group_size=_sizes(bad.keyword("group_size")),
+            threadgroup_memory={0: int(memory)} if memory else None,
+        )
+
+    if bad.raises is None:
+        launch()
+    else:
+        with pytest.raises(Exception) as caught:
+            launch()
+        assert bad.raises in [cls.__name__ for cls in type(caught.value).__mro__]
+
+
+def run_checked(bad: BadKernel) -> Report:
+    arguments = bad.arguments()
+    with anymetal.check(outputs=_outputs(bad, arguments), nan="nan" in bad.launch) as report:
+        run(bad, arguments)
+    return report
+
+
+def _outputs(bad: BadKernel, arguments: list[Argument]) -> list[Argument] | None:
+    text = bad.keyword("outputs")
+    if text is None:
+        return None
+    return [] if text == "none" else [arguments[int(index)] for index in text.split(",")]
+
+
+def _expected(text: str) -> Expected:
+    kind, severity, *rest = text.split()
+    facts = dict(zip(rest[::2], rest[1::2], strict=True))
+    numbers = {key: int(facts[key]) for key in ("line", "other", "index", "count") if key in facts}
+    return Expected(kind, severity, buffer=facts.get("buffer"), **numbers)
+
+
+def _argument(word: str, generator: torch.Generator) -> Argument:
+    match = _TENSOR.fullmatch(word)
+    if match is None:
+        return float(word) if "." in word else int(word)
+    dtype = getattr(torch, match[1])
+    shape = [int(size) for size in match[2].split(",")]
+    offset = int(match[3] or 0)
+    storage = torch.zeros(math.prod(shape) + offset, dtype=dtype)
+    tensor = storage[offset:].view(shape)
+    return tensor.copy_(_contents(match[4], shape, generator))
+
+
+def _contents(text: str, shape: list[int], generator: torch.Generator) -> torch.Tensor:
+    if text == "zeros":
+        return torch.zeros(shape)
+    if text == "random":
+        return torch.randn(shape, generator=generator)
+    if text == "range":
+        return torch.arange(math.prod(shape)).view(shape)
+    values = torch.tensor([float(value) for value in text.split(",")])
+    return values.expand(shape) if values.numel() == 1 else values.view(shape)
+
+
+def _sizes(text: str | None) -> tuple[int, ...] | None:
+    return tuple(int(size) for size in text.split(",")) if text else None
