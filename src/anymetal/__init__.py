@@ -6,17 +6,22 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from anymetal.checker.context import check
     from anymetal.launch.shader import Kernel, ShaderLibrary, compile_shader
 
 __version__ = "0.1.0"
 
-__all__ = ["Kernel", "ShaderLibrary", "__version__", "compile_shader"]
+__all__ = ["Kernel", "ShaderLibrary", "__version__", "check", "compile_shader"]
 
 
 def __getattr__(name: str) -> object:
     """Import torch and LLVM when they are asked for: the command's help needs neither."""
     if name not in __all__:
         raise AttributeError(f"module 'anymetal' has no attribute {name!r}")
+    if name == "check":
+        from anymetal.checker import context  # noqa: PLC0415
+
+        return context.check
     from anymetal.launch import shader  # noqa: PLC0415
 
     for public in ("Kernel", "ShaderLibrary", "compile_shader"):

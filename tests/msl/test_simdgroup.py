@@ -332,6 +332,37 @@ kernel void inner(device const uint* x, device uint* out, {LANE}) {{
     np.testing.assert_array_equal(out[1], np.append([0, 0], x[:-2]))
 
 
+def test_programs_add_overloads_for_other_types() -> None:
+    """What MLX does for bfloat, through the compiler's names, and for 64 bits, as two halves."""
+    source = f"""#include <metal_stdlib>
+namespace metal {{
+METAL_FUNC bfloat simd_sum(bfloat data) {{
+  return static_cast<bfloat>(__metal_simd_sum(static_cast<float>(data)));
+}}
+METAL_FUNC bfloat simd_shuffle(bfloat data, ushort source) {{
+  return as_type<bfloat>(__metal_simd_shuffle(as_type<uint16_t>(data), source));
+}}
+}}
+inline uint64_t simd_shuffle_down(uint64_t data, uint16_t delta) {{
+  return as_type<uint64_t>(metal::simd_shuffle_down(as_type<metal::uint2>(data), delta));
+}}
+using namespace metal;
+kernel void overloads(device const bfloat* x, device const ulong* l, device bfloat* y,
+                      device ulong* m, {LANE}) {{
+  y[lane] = simd_sum(x[lane]);
+  y[32 + lane] = simd_shuffle(x[lane], 31 - lane);
+  m[lane] = simd_shuffle_down(l[lane], 1);
+  m[32 + lane] = simd_sum(uint(lane));
+}}"""
+    x = torch.arange(32).bfloat16()
+    wide = torch.arange(32) * (1 << 40) + 5
+    y, m = torch.zeros(2, 32, dtype=torch.bfloat16), torch.zeros(2, 32, dtype=torch.int64)
+    anymetal.compile_shader(source).overloads(x, wide, y, m, threads=32)
+    assert (y[0] == 496).all() and torch.equal(y[1], x.flip(0))
+    assert m[0].tolist() == [*wide[1:].tolist(), wide[31].item()]
+    assert (m[1] == 496).all()
+
+
 REFUSED = (
     "simd_sum(b)",
     "simd_max(bfloat2(b))",

@@ -46,7 +46,7 @@ def test_vectors_have_the_size_and_alignment_of_the_specification() -> None:
 
 def test_vector_names_are_aliases_of_the_template() -> None:
     checks = "\n".join(
-        f"static_assert(is_same_v<{name}{size}, vec<{name}, {size}>>, \"{name}{size}\");"
+        f'static_assert(is_same_v<{name}{size}, vec<{name}, {size}>>, "{name}{size}");'
         for name in SCALARS
         for size in SIZES
     )
@@ -146,7 +146,7 @@ def test_constructors_refuse_what_metal_refuses() -> None:
         "bfloat4 v = half(1);",
         "half4 v = bfloat(1);",
         "float v = float2(1);",
-        "float3 v = {1, 2, \"a\"};",
+        'float3 v = {1, 2, "a"};',
         "vec<float, 5> v;",
         "vec<float, 1> v;",
         "double2 v;",
@@ -154,7 +154,7 @@ def test_constructors_refuse_what_metal_refuses() -> None:
     assert accepted(statements) == []
 
 
-# ---- Components and swizzles -----------------------------------------------------------------------
+# ---- Components and swizzles ---------------------------------------------------------------------
 
 
 def swizzles(size: int) -> list[tuple[int, ...]]:
@@ -242,7 +242,8 @@ def test_swizzles_of_memory_read_and_write_at_run_time(scalar: str) -> None:
         "(p->xyz = 3, *p)": lambda v: np.array([3, 3, 3, v[3]], v.dtype),
     }
     body = "\n".join(
-        f"  {{ T4 copy = in[i]; thread T4* p = &copy; out[i * {len(statements)} + {index}] = {text}; }}"
+        f"  {{ T4 copy = in[i]; thread T4* p = &copy; "
+        f"out[i * {len(statements)} + {index}] = {text}; }}"
         for index, text in enumerate(statements)
     )
     source = f"""{HEADER}
@@ -250,7 +251,8 @@ template <typename T> void all(device const vec<T, 4>* in, device vec<T, 4>* out
   typedef vec<T, 4> T4;
 {body}
 }}
-kernel void run(device const {scalar}4* in, device {scalar}4* out, uint i [[thread_position_in_grid]]) {{
+kernel void run(device const {scalar}4* in, device {scalar}4* out,
+                uint i [[thread_position_in_grid]]) {{
   all<{scalar}>(in, out, i);
 }}
 """
@@ -325,7 +327,7 @@ kernel void run(device const float3* in, device float* out, uint i [[thread_posi
     assert same(array("float", results), values[:, :3] @ np.array([1, 10, 100], np.float32))
 
 
-# ---- as_type -----------------------------------------------------------------------------------------
+# ---- as_type -------------------------------------------------------------------------------------
 
 
 def test_as_type_keeps_the_bits() -> None:
@@ -355,7 +357,7 @@ def test_as_type_refuses_types_of_another_size(statement: str) -> None:
     assert "as_type" in message
 
 
-# ---- Constants ---------------------------------------------------------------------------------------
+# ---- Constants -----------------------------------------------------------------------------------
 
 
 def test_literals_have_the_type_of_their_suffix() -> None:

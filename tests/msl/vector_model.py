@@ -37,7 +37,9 @@ SCALARS: dict[str, type[np.generic]] = {
 }
 INTEGERS = tuple(name for name, dtype in SCALARS.items() if np.issubdtype(dtype, np.integer))
 FLOATS = ("half", "bfloat", "float")
-BYTES = {name: 2 if name == "bfloat" else np.dtype(dtype).itemsize for name, dtype in SCALARS.items()}
+BYTES = {
+    name: 2 if name == "bfloat" else np.dtype(dtype).itemsize for name, dtype in SCALARS.items()
+}
 
 
 def rounded(scalar: str, values: Array) -> Array:

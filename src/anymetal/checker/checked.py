@@ -144,8 +144,7 @@ class _Launch:
         self._data.checks.region_count = next(slots, records.REGIONS)
         self._data.checks.static_count = len(instrumented.static_slots)
         self._data.checks.epoch = _arena.epoch
-        self._data.checks.launch_first = _arena.epoch + 1
-        self._data.checks.epoch += 1
+        self._data.checks.first[records.DEVICE] = _arena.epoch
 
     def _threadgroup_regions(self, any_unknown: int) -> list[tuple[Region, Need]]:
         """Static variables and dynamic parameters; their addresses are known when the run starts."""

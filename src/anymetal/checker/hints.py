@@ -25,7 +25,7 @@ def _out_of_bounds(finding: Finding) -> str:
             "The array has a fixed size: make it large enough for the longest row, or work through"
             " the row in tiles of the array's size."
         )
-    if finding.place.access.startswith("write"):
+    if _writes(finding.place):
         return (
             "A grid is often rounded up to whole threadgroups: pass the number of elements and"
             " return early, as in `if (in_grid >= count) return;`."
@@ -57,10 +57,9 @@ def _race(finding: Finding) -> str:
 
 def _race_in_threadgroup(finding: Finding, first: Place, second: Place) -> str:
     barrier = f"threadgroup_barrier({_flags(finding)})"
-    writes = first.access.startswith("write") and second.access.startswith("write")
     if first.line is None or second.line is None:
         return f"Put {barrier} between the two accesses."
-    if first.line == second.line and writes:
+    if first.line == second.line and _writes(first) and _writes(second):
         return (
             "Let one thread write the element (`if (in_group == 0)`), or give each thread an"
             " element of its own."
@@ -144,6 +143,10 @@ def _silence(finding: Finding) -> str:
 
 def _atomic(place: Place) -> bool:
     return "atomic" in place.access
+
+
+def _writes(place: Place) -> bool:
+    return "write" in place.access
 
 
 def _at(place: Place) -> str:

@@ -8,7 +8,7 @@ BUFFERS, DYNAMIC, MAX_STATIC = 31, 31, 256
 FIRST_DYNAMIC, FIRST_STATIC = BUFFERS, BUFFERS + DYNAMIC
 REGIONS = FIRST_STATIC + MAX_STATIC
 UNKNOWN_REGION = REGIONS
-DEVICE, THREADGROUP, CONSTANT = 0, 1, 2
+DEVICE, THREADGROUP = 0, 1
 READ, WRITE, ATOMIC, MODIFY = 0, 1, 2, 4
 NO_SITE, NO_THREAD = 0xFFFF, 0xFFFFFFFF
 CELL_BYTES = 16
@@ -51,7 +51,7 @@ class Checks(ctypes.Structure):
 
     _fields_ = (
         ("epoch", _unsigned),
-        ("launch_first", _unsigned),
+        ("first", _unsigned * 2),
         ("group_first", _unsigned),
         ("ordered", _unsigned * 2),
         ("executed", _unsigned),

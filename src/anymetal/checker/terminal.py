@@ -178,7 +178,7 @@ def _detail(finding: Finding) -> str:
         parts.append(f"{finding.buffer}{index}")
     elif finding.index is not None:
         parts.append(f"index {finding.index}")
-    if finding.count > 1:
+    if finding.count > 1 and finding.kind != "unwritten_output":  # its count is of elements
         parts.append(f"seen {finding.count} times")
     return ", ".join(parts)
 

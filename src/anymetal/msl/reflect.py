@@ -277,6 +277,8 @@ class _Reflector:
                 index = tokens.partner[index] - 1 if text in (")", "]", "}") else index - 1
             index -= 1
         while tokens.text(index - 1) == "::" and tokens.is_name(index - 2):
+            if tokens.text(index - 2) == "void":  # `kernel void ::a::f<x>`: the return type
+                break
             index -= 2
         return index
 

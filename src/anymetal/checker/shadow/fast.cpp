@@ -11,18 +11,18 @@ namespace {
 
 // Whether `record` can be in no conflict with `thread` now: of an earlier launch, behind a barrier of this
 // threadgroup, or its own. (Behind a simdgroup barrier counts too, but is left to the slow path.)
-AM_INLINE bool settled(const am_checks* checks, unsigned ordered, unsigned long record,
+AM_INLINE bool settled(const am_checks* checks, unsigned memory, unsigned long record,
                        unsigned thread) {
-  unsigned epoch = am_epoch_of(record);
-  if (epoch < checks->launch_first) return true;
+  unsigned epoch = am_epoch_of(record), ordered = checks->ordered[memory];
+  if (epoch < checks->first[memory]) return true;
   return epoch >= checks->group_first && (epoch < ordered || am_thread_of(record) == thread);
 }
 
 // The record of a read, joined with what was known of earlier ones.
-AM_INLINE unsigned long joined(const am_checks* checks, unsigned ordered, unsigned long before,
+AM_INLINE unsigned long joined(const am_checks* checks, unsigned memory, unsigned long before,
                                unsigned long mine) {
-  unsigned epoch = am_epoch_of(before);
-  if (epoch < checks->launch_first) return mine;
+  unsigned epoch = am_epoch_of(before), ordered = checks->ordered[memory];
+  if (epoch < checks->first[memory]) return mine;
   unsigned readers = before & kReaders;
   unsigned atomic = before & mine & kAtomicReads;
   if (epoch < checks->group_first) {
@@ -61,19 +61,18 @@ AM_CHECK char* am_check_load(am_checks* checks, unsigned number, char* address, 
   if (!region.shadow) return address;
   if (__builtin_expect(!on_cells(region, offset, size), 0))
     return am_check_slowly(checks, number, address, size, AM_READ, site, thread);
-  unsigned ordered = checks->ordered[region.memory & 1];
+  unsigned memory = region.memory;
   unsigned long mine = am_record(checks->epoch, thread, site, 0);
-  unsigned fresh_since = region.fresh ? (region.memory == AM_THREADGROUP ? checks->group_first
-                                                                        : checks->launch_first)
-                                      : 0;
+  unsigned fresh_since = region.fresh ? checks->first[memory] : 0;
   am_cell* cell = region.shadow + (offset >> region.shift);
   am_cell* end = region.shadow + ((offset + size) >> region.shift);
   for (; cell != end; ++cell) {
     unsigned long write = cell->write;
-    if (__builtin_expect(!settled(checks, ordered, write, thread) || am_epoch_of(write) < fresh_since, 0))
+    if (__builtin_expect(!settled(checks, memory, write, thread) || am_epoch_of(write) < fresh_since,
+                         0))
       return am_check_slowly(checks, number, address, size, AM_READ, site, thread);
     unsigned long before = cell->read;
-    if (before >> 22 != mine >> 22) cell->read = joined(checks, ordered, before, mine);
+    if (before >> 22 != mine >> 22) cell->read = joined(checks, memory, before, mine);
     else if (before & kAtomicReads) cell->read = before & ~(unsigned long)kAtomicReads;
   }
   return address;
@@ -87,16 +86,17 @@ AM_CHECK char* am_check_store(am_checks* checks, unsigned number, char* address,
                            !on_cells(region, offset, size),
                        0))
     return am_check_slowly(checks, number, address, size, AM_WRITE, site, thread);
-  unsigned ordered = checks->ordered[region.memory & 1];
+  unsigned memory = region.memory;
   unsigned long mine = am_record(checks->epoch, thread, site, 0);
   am_cell* cell = region.shadow + (offset >> region.shift);
   am_cell* end = region.shadow + ((offset + size) >> region.shift);
   for (; cell != end; ++cell) {
     unsigned long read = cell->read;
-    bool quiet = settled(checks, ordered, cell->write, thread) &&
-                 settled(checks, ordered, read, thread) &&
-                 (am_epoch_of(read) < checks->launch_first || (read & kReaders) == AM_ONE_THREAD ||
-                  (am_epoch_of(read) < ordered && (read & kReaders) != AM_OTHER_THREADGROUP));
+    bool quiet = settled(checks, memory, cell->write, thread) &&
+                 settled(checks, memory, read, thread) &&
+                 (am_epoch_of(read) < checks->first[memory] || (read & kReaders) == AM_ONE_THREAD ||
+                  (am_epoch_of(read) < checks->ordered[memory] &&
+                   (read & kReaders) != AM_OTHER_THREADGROUP));
     if (__builtin_expect(!quiet, 0))
       return am_check_slowly(checks, number, address, size, AM_WRITE, site, thread);
     cell->write = mine;

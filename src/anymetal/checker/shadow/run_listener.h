@@ -62,7 +62,7 @@ struct Listener {
   void group_started(const am_group&, unsigned long number) {
     am_checks& checks = launch->checks;
     launch->group = number;
-    checks.group_first = ++checks.epoch;
+    checks.group_first = checks.first[AM_THREADGROUP] = ++checks.epoch;
     checks.ordered[AM_DEVICE] = checks.ordered[AM_THREADGROUP] = checks.executed = checks.epoch;
     launch->group_starts[number] = checks.epoch;
     for (unsigned s = 0; s < kMaxSimdgroups; ++s)

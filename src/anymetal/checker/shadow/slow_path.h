@@ -62,7 +62,7 @@ struct Check {
 
   bool behind_simdgroup_barrier(unsigned epoch, unsigned other) const {
     unsigned simd = thread / AM_SIMD_WIDTH;
-    return other / AM_SIMD_WIDTH == simd && epoch < launch.simd_ordered[region->memory & 1][simd];
+    return other / AM_SIMD_WIDTH == simd && epoch < launch.simd_ordered[region->memory][simd];
   }
 
   void conflict(unsigned long record, unsigned other_access, unsigned other_thread) {
@@ -97,12 +97,11 @@ struct Check {
   void against_write(const am_cell& cell) {
     unsigned epoch = am_epoch_of(cell.write);
     unsigned other = am_thread_of(cell.write);
-    if (epoch < checks.launch_first) return;
-    if (region->memory == AM_THREADGROUP && epoch < checks.group_first) return;
+    if (epoch < checks.first[region->memory]) return;
     bool was_atomic = cell.write & kAtomicWrite;
     if (was_atomic && atomic()) return;
     if (epoch >= checks.group_first) {
-      if (other == thread || epoch < checks.ordered[region->memory & 1]) return;
+      if (other == thread || epoch < checks.ordered[region->memory]) return;
       if (behind_simdgroup_barrier(epoch, other)) return;
     }
     conflict(cell.write, was_atomic ? AM_WRITE | AM_ATOMIC : AM_WRITE, other);
@@ -113,11 +112,10 @@ struct Check {
     unsigned epoch = am_epoch_of(cell.read);
     unsigned other = am_thread_of(cell.read);
     unsigned readers = cell.read & kReaders;
-    if (epoch < checks.launch_first) return;
-    if (region->memory == AM_THREADGROUP && epoch < checks.group_first) return;
+    if (epoch < checks.first[region->memory]) return;
     if ((cell.read & kAtomicReads) && atomic()) return;
     if (epoch >= checks.group_first && readers != AM_OTHER_THREADGROUP) {
-      if (epoch < checks.ordered[region->memory & 1]) return;
+      if (epoch < checks.ordered[region->memory]) return;
       if (readers == AM_ONE_THREAD && other == thread) return;
       if (readers != AM_SEVERAL_SIMDGROUPS && behind_simdgroup_barrier(epoch, other)) return;
     }
@@ -131,14 +129,14 @@ struct Check {
     unsigned long before = cell.read;
     unsigned epoch = am_epoch_of(before);
     unsigned readers = before & kReaders;
-    if (epoch < checks.launch_first) {
+    if (epoch < checks.first[region->memory]) {
       cell.read = mine;
       return;
     }
     unsigned long plain = before & mine & kAtomicReads;
     if (epoch < checks.group_first) {
       readers = AM_OTHER_THREADGROUP;
-    } else if (epoch < checks.ordered[region->memory & 1] && readers != AM_OTHER_THREADGROUP) {
+    } else if (epoch < checks.ordered[region->memory] && readers != AM_OTHER_THREADGROUP) {
       cell.read = mine;
       return;
     } else if (am_thread_of(before) != thread) {
@@ -150,9 +148,7 @@ struct Check {
   }
 
   bool never_written(const am_cell& cell) const {
-    if (!region->fresh) return false;
-    unsigned since = region->memory == AM_THREADGROUP ? checks.group_first : checks.launch_first;
-    return am_epoch_of(cell.write) < since;
+    return region->fresh && am_epoch_of(cell.write) < checks.first[region->memory];
   }
 
   void check_cells() {
@@ -268,7 +264,7 @@ unsigned long am_unwritten(const am_checks* checks, unsigned region, unsigned lo
   unsigned long cells = place.extent >> place.shift, missing = 0;
   *first = cells;
   for (unsigned long i = cells; i-- > 0;)
-    if (am_epoch_of(place.shadow[i].write) < checks->launch_first) {
+    if (am_epoch_of(place.shadow[i].write) < checks->first[AM_DEVICE]) {
       ++missing;
       *first = i;
     }

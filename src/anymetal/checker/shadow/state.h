@@ -7,7 +7,7 @@
 
 #include <anymetal/machine.h>
 
-enum am_memory : unsigned { AM_DEVICE = 0, AM_THREADGROUP = 1, AM_CONSTANT = 2 };
+enum am_memory : unsigned { AM_DEVICE = 0, AM_THREADGROUP = 1 };
 
 // Bits: an atomic read-modify-write is AM_WRITE | AM_ATOMIC | AM_MODIFY.
 enum am_access : unsigned { AM_READ = 0, AM_WRITE = 1, AM_ATOMIC = 2, AM_MODIFY = 4 };
@@ -47,7 +47,8 @@ constexpr unsigned kUnknownRegion = kRegions;  // only the address tells
 
 struct am_checks {
   unsigned epoch;
-  unsigned launch_first;     // epoch at the start of the launch
+  unsigned first[2];         // epoch from which records count: of the launch for device memory, of
+                             // the threadgroup for threadgroup memory
   unsigned group_first;      // epoch at the start of the threadgroup
   unsigned ordered[2];       // epoch of the last threadgroup barrier that orders device, threadgroup
   unsigned executed;         // epoch of the last threadgroup barrier, whatever it orders

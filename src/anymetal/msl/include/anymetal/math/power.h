@@ -25,7 +25,7 @@ AM_INLINE float pow(float x, float y) {
   bool whole = __builtin_truncf(y) == y;
   float half_y = 0.5f * y;
   bool odd = whole && fabs(y) < 0x1p24f && __builtin_truncf(half_y) != half_y;
-  result = x < 0.0f && !whole ? not_a_number : result;
+  result = x < 0.0f && x > -infinity && !whole ? not_a_number : result;
   result = odd ? copysign(result, x) : result;
   return x == 1.0f || y == 0.0f ? 1.0f : result;
 }
