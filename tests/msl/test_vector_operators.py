@@ -20,6 +20,7 @@ from vector_model import (
     same,
     samples,
     tensor,
+    values_of,
 )
 
 import anymetal
@@ -113,28 +114,31 @@ def rules(scalar: str) -> dict[str, Rule]:
     return ARITHMETIC if scalar in FLOATS else {**ARITHMETIC, **BITWISE, **INTEGER}
 
 
+def loaded(scalar: str, size: int, buffer: str) -> str:
+    parts = ", ".join(f"{buffer}[i * 4 + {place}]" for place in range(size))
+    return f"{scalar}{size}({parts})"
+
+
+def stored(buffer: str, start: int, size: int) -> str:
+    return " ".join(f"{buffer}[{start + place}] = r[{place}];" for place in range(size))
+
+
 def source_of(scalar: str) -> str:
     """One kernel for all sizes; each thread writes its results one after the other."""
-    bodies, values, truths = [], 0, 0
+    lines, values, truths = [], 0, 0
     for size in SIZES:
-        lines = [f"  {{ packed_vec<{scalar}, {size}> pa, pb; {scalar}{size} a, b, c;"]
-        for name in "ab":
-            loads = ", ".join(f"{name}[i * 4 + {place}]" for place in range(size))
-            lines.append(f"    {name}2 = {scalar}{size}({loads});".replace(f"{name}2", f"p{name}"))
-        lines.append(f"    a = pa; b = pb; {scalar} s = b.x;".replace("    a = pa", "    a = pa"))
+        kind = f"{scalar}{size}"
+        setup = f"a = {loaded(scalar, size, 'first')}, b = {loaded(scalar, size, 'second')}"
+        lines.append(f"  {{ {kind} {setup}, c; {scalar} s = b.x;")
         for text in rules(scalar):
-            stores = " ".join(f"values[{values + place}] = r[{place}];" for place in range(size))
-            lines.append(f"    {{ c = a; {scalar}{size} r = {text}; {stores} }}")
+            lines.append(f"    {{ c = a; {kind} r = {text}; {stored('values', values, size)} }}")
             values += size
         for text in COMPARISONS:
-            stores = " ".join(f"truths[{truths + place}] = r[{place}];" for place in range(size))
-            lines.append(f"    {{ bool{size} r = {text}; {stores} }}")
+            lines.append(f"    {{ bool{size} r = {text}; {stored('truths', truths, size)} }}")
             truths += size
-        bodies.append("\n".join([*lines, "  }"]))
-    body = "\n".join(bodies)
+        lines.append("  }")
+    body = "\n".join(lines)
     return f"""{HEADER}
-template <typename T>
-void all(device const T* a, device const T* b, device T* values, device bool* truths, uint i);
 kernel void all(device const {scalar}* first, device const {scalar}* second,
                 device {scalar}* all_values, device bool* all_truths,
                 uint i [[thread_position_in_grid]]) {{
@@ -164,7 +168,7 @@ def operands(scalar: str) -> tuple[Array, Array]:
 @pytest.mark.parametrize("scalar", SCALARS)
 def test_operators_agree_with_numpy_componentwise(scalar: str) -> None:
     first, second = operands(scalar)
-    source = SOURCE_TEMPLATE(scalar)
+    source = source_of(scalar)
     per_thread = sum(SIZES) * len(rules(scalar)), sum(SIZES) * len(COMPARISONS)
     values, truths = blank(scalar, COUNT * per_thread[0]), blank("bool", COUNT * per_thread[1])
     kernel = anymetal.compile_shader(source).all
@@ -189,3 +193,58 @@ def check(result: str, text: str, rule: Rule, a: Array, b: Array, got: Array) ->
     if result == "bfloat":
         expected = rounded("bfloat", expected)
     assert same(got, expected.astype(got.dtype)), f"{text} for {result} of {a.shape[1]}"
+
+
+# ---- Scalars of another type -----------------------------------------------------------------------
+
+
+def test_a_scalar_operand_converts_to_the_component_type() -> None:
+    """`half4 * 2.1f` multiplies by the half nearest to 2.1, and `char4 + 300` wraps."""
+    expressions = {
+        "float((half4(3) * 2.1f).x)": np.float16(3) * np.float16(2.1),
+        "float((0.1f + half4(1)).y)": np.float16(0.1) + np.float16(1),
+        "float((half4(2) / 3).z)": np.float16(2) / np.float16(3),
+        "float((float4(3) * 2).w)": 6,
+        "float((float4(1) / 3u).x)": np.float32(1) / np.float32(3),
+        "float((float3(1) * half(0.1h)).x)": np.float32(np.float16(0.1)),
+        "float((char4(100) + 300).x)": np.int8(-112),
+        "float((int2(7) / 2L).x)": 3,
+        "float((uchar2(255) + true).x)": 0,
+        "float((bfloat2(3) * 2).x)": 6,
+        "float((float2(1) + uchar(2)).y)": 3,
+        "float((ushort2(1) << 17).x)": 2,
+        "float((true ? float4(2) : 0).x)": 2,
+        "float((false ? half2(2) : 1).x)": 1,
+        "float((int4(-7) % 4).x)": -3,
+    }
+    got = values_of("float", list(expressions))
+    assert same(got, np.array([float(value) for value in expressions.values()], np.float32))
+
+
+def test_signed_scalars_wrap_in_vectors() -> None:
+    expressions = ["(int2(INT_MAX) + 1).x", "(int2(INT_MIN) - 1).y", "(int2(65536) * 65536).x"]
+    expressions += ["(-int2(INT_MIN)).x", "(int2(INT_MIN) / -1).x", "(int2(5) / 0).x"]
+    low = -(2**31)
+    assert values_of("int", expressions).tolist() == [low, 2**31 - 1, 0, low, low, 0]
+
+
+def test_operators_refuse_what_metal_refuses() -> None:
+    statements = [
+        "float4 v = float4(1) + float3(1);",
+        "float4 v = float4(1) + int4(1);",
+        "auto v = half4(1) * float4(1);",
+        "auto v = half4(1) * bfloat4(half4(1));",
+        "auto v = bfloat4(half4(1)) * half(1);",
+        "auto v = bfloat4(half4(1)) * 2.0f;",
+        "auto v = float4(1) % 2;",
+        "auto v = float4(1) & 2;",
+        "auto v = float4(1) << 1;",
+        "auto v = ~float4(1);",
+        "float4 v(1); ++v;",
+        "auto v = bool4(true) + bool4(true);",
+        "auto v = bool4(true) * true;",
+        "if (float4(1) < float4(2)) { out[0] = 1; }",
+        "int4 v(1); v += float4(1);",
+        "auto v = bool4(true) ? float4(1) : float4(2);",
+    ]
+    assert accepted(statements) == []

@@ -49,3 +49,57 @@ UNSUPPORTED_ATTRIBUTES = {
     "payload": "mesh shaders and ray payloads",
     "primitive_id": "ray tracing",
 }
+
+# Functions of other pipelines: the specifier and what to call it.
+UNSUPPORTED_FUNCTIONS = {
+    "vertex": "vertex functions: it runs kernels",
+    "fragment": "fragment functions: it runs kernels",
+    "mesh": "mesh functions: it runs kernels",
+    "object": "object functions: it runs kernels",
+    "intersection": "intersection functions: it has no ray tracing",
+}
+
+_TEXTURES = (
+    "texture1d texture1d_array texture2d texture2d_array texture2d_ms texture2d_ms_array texture3d "
+    "texturecube texturecube_array texture_buffer depth2d depth2d_array depth2d_ms "
+    "depth2d_ms_array depthcube depthcube_array"
+).split()
+_RAY_TRACING = (
+    "intersector intersection_query intersection_result intersection_function_table "
+    "acceleration_structure primitive_acceleration_structure instance_acceleration_structure"
+).split()
+UNSUPPORTED_TYPES = {
+    **dict.fromkeys(_TEXTURES, "textures"),
+    **dict.fromkeys(_RAY_TRACING, "ray tracing"),
+    "sampler": "samplers",
+    "imageblock": "imageblocks",
+    "visible_function_table": "visible function tables",
+    "command_buffer": "indirect command buffers",
+    "render_pipeline_state": "indirect command buffers",
+    "compute_pipeline_state": "indirect command buffers",
+    "tensor": "Metal 4 tensors",
+    "cooperative_tensor": "Metal 4 tensors",
+}
+
+# ---- Types the language itself names -------------------------------------------------------------
+
+SCALARS = frozenset(
+    "bool char uchar short ushort int uint long ulong half bfloat float size_t ptrdiff_t int8_t "
+    "uint8_t int16_t uint16_t int32_t uint32_t int64_t uint64_t float16_t bfloat16_t float32_t "
+    "unsigned signed".split()
+)
+_VECTOR_ELEMENTS = "bool char uchar short ushort int uint long ulong half bfloat float".split()
+VECTORS = frozenset(f"{element}{count}" for element in _VECTOR_ELEMENTS for count in (2, 3, 4))
+_PACKED = frozenset(f"packed_{name}" for name in VECTORS)
+_MATRICES = frozenset(
+    f"{element}{columns}x{rows}"
+    for element in ("float", "half")
+    for columns in (2, 3, 4)
+    for rows in (2, 3, 4)
+)
+_ATOMICS = frozenset("atomic_int atomic_uint atomic_bool atomic_float atomic_ulong".split())
+KNOWN_TYPES = SCALARS | VECTORS | _PACKED | _MATRICES | _ATOMICS | {"void"}
+KNOWN_TEMPLATES = frozenset("vec array atomic matrix simdgroup_matrix packed_vec".split())
+
+# What a built-in value may be: its scalar forms, and with a digit behind them its vectors.
+BUILTIN_SCALARS = frozenset({"uint", "ushort", "unsigned", "unsigned int", "unsigned short"})

@@ -54,11 +54,12 @@ def raise_problems(
 ) -> NoReturn:
     """Raises one error that lists all problems, each with its line and a caret."""
     errors = sum(problem.severity == "error" for problem in problems)
-    text = "\n".join(_render(problem, excerpt) for problem in problems)
+    text = "\n".join(render(problem, excerpt) for problem in problems)
     raise kind(f"{text}\n{errors} error{'s' if errors != 1 else ''} generated.")
 
 
-def _render(problem: Problem, excerpt: Callable[[Position], str | None]) -> str:
+def render(problem: Problem, excerpt: Callable[[Position], str | None]) -> str:
+    """As clang prints it: the place, the message, the line and a caret."""
     if problem.position is None:
         return f"{problem.severity}: {problem.text}"
     place = problem.position

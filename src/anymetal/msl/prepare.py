@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from anymetal.msl.preprocess import preprocess
+from anymetal.errors import UnsupportedError
+from anymetal.msl.diagnostics import Problem, raise_problems, render
+from anymetal.msl.preprocess import Preprocessed, preprocess
 from anymetal.msl.reflect import reflect
 from anymetal.msl.rewrite import rewrite
+from anymetal.msl.strict import StrictChecker
 from anymetal.msl.structure import read_structure
+from anymetal.msl.tokens import CLOSING, OPENING
 from anymetal.nouns import Prepared, Source
 
 
 def prepare(source: Source) -> Prepared:
     """Preprocesses, checks and rewrites a source. Raises KernelSyntaxError where Apple's compiler would."""
     unit = preprocess(source)
+    _check_brackets(unit)
     structure = read_structure(unit.tokens)
     reflection = reflect(structure, unit.origins)
+    checker = StrictChecker(structure, reflection, unit.origins)
+    checker.run(unit.headers)
+    if checker.unsupported:
+        raise_problems(checker.unsupported, unit.origins.excerpt, UnsupportedError)
+    if checker.problems:
+        raise_problems(_in_order(checker.problems), unit.origins.excerpt)
     rewritten = rewrite(unit, structure, reflection)
     return Prepared(
         source=source,
@@ -24,4 +35,29 @@ def prepare(source: Source) -> Prepared:
         headers=unit.headers,
         dependencies=unit.dependencies,
         source_map=rewritten.source_map,
+        warnings=tuple(render(warning, unit.origins.excerpt) for warning in checker.warnings),
     )
+
+
+def _in_order(problems: list[Problem]) -> list[Problem]:
+    """By place; what a macro repeats at one place is said once."""
+    return sorted(
+        dict.fromkeys(problems),
+        key=lambda problem: (
+            (problem.position.file, problem.position.line, problem.position.column)
+            if problem.position
+            else ("", 0, 0)
+        ),
+    )
+
+
+def _check_brackets(unit: Preprocessed) -> None:
+    """Without matching brackets nothing can be read: say which one stands alone."""
+    index = unit.tokens.unmatched
+    if index is None:
+        return
+    token = unit.tokens.tokens[index]
+    text = f"expected '{OPENING[token.text]}' to match this '{token.text}'"
+    if token.text in CLOSING:
+        text = f"extraneous closing bracket ('{token.text}')"
+    raise_problems([Problem(unit.origins.position(token), "error", text)], unit.origins.excerpt)

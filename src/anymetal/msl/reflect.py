@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from anymetal.msl.builtins import BUILTINS, SPACES
 from anymetal.msl.integers import Integers
@@ -30,6 +30,7 @@ class KernelParameter:
     tokens: tuple[int, int]
     name: int | None
     attributes: tuple[Attribute, ...]
+    given_index: bool = False  # the index is ours, not the author's
 
 
 @dataclass
@@ -229,11 +230,10 @@ class _Reflector:
             if noun.role != "builtin" and noun.index is None:
                 index = next(i for i in range(len(taken) + 1) if (noun.role, i) not in taken)
                 taken.add((noun.role, index))
-                noun = Parameter(**{**noun.__dict__, "index": index})
-                parameter = KernelParameter(  # noqa: PLW2901
-                    noun, parameter.tokens, parameter.name, parameter.attributes
-                )
-            result.append(parameter)
+                noun = replace(noun, index=index)
+                result.append(replace(parameter, noun=noun, given_index=True))
+            else:
+                result.append(parameter)
         return result
 
     # ---- instances -------------------------------------------------------------------------------

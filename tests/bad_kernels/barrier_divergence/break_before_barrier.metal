@@ -1,6 +1,9 @@
 // A search in rounds: a thread that has found its value breaks out and waits at the last barrier,
 // while the others go on to the barrier of the next round.
-// expect: barrier_divergence error line 23 other 21
+// expect: barrier_divergence error line 26 other 24
+// allow: barrier_divergence warning line 18
+// allow: barrier_divergence warning line 24
+// allow: barrier_divergence warning line 26
 // launch: search float32[4]=1,2,3,4 int32[32]=zeros threads=32 group_size=32
 #include <metal_stdlib>
 using namespace metal;

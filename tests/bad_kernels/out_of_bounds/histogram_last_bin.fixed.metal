@@ -1,6 +1,6 @@
 // histogram_last_bin, corrected: the largest value belongs to the last bin.
 // expect: nothing
-// launch: histogram float32[5]=0,0.3,0.99,1,0.5 int32[8]=zeros threads=5
+// launch: histogram float32[5]=0,0.3,0.99,1,0.5 int32[8]=zeros threads=5 outputs=none
 #include <metal_stdlib>
 using namespace metal;
 

@@ -1,6 +1,6 @@
 // The largest value falls one bin past the end, and the atomic add follows it there.
 // expect: out_of_bounds error line 11 buffer bins index 8
-// launch: histogram float32[5]=0,0.3,0.99,1,0.5 int32[8]=zeros threads=5
+// launch: histogram float32[5]=0,0.3,0.99,1,0.5 int32[8]=zeros threads=5 outputs=none
 #include <metal_stdlib>
 using namespace metal;
 

@@ -1,5 +1,6 @@
 // A thread array filled up to a length the caller gives, and read to its end.
-// expect: uninitialised error line 15 buffer values
+// expect: uninitialised error line 16 buffer values
+// allow: uninitialised error line 18 buffer values
 // launch: largest_first float32[8,4]=random float32[8]=zeros 3 threads=8
 #include <metal_stdlib>
 using namespace metal;
