@@ -88,13 +88,15 @@ def print_lint_totals(
     compiled = sum(report.compiled for report in reports)
     accepted = {v.kernel for r in reports for v in r.verdicts if v.complaint is None or v.own_fault}
     missing = sorted(sources.compiled_by_apple - accepted)
+    own = sum(verdict.own_fault for report in reports for verdict in report.verdicts)
     console.print(
-        f"{files} of {len(reports)} files, {compiled} of {kernels} kernels compiled. Apple's "
-        f"compiler put {len(sources.compiled_by_apple)} kernels into the wheel's metallib; "
-        f"{len(missing)} of them are not accepted here.",
+        f"{files} of {len(reports)} files, {compiled} of {kernels} kernels compiled; {own} are "
+        "refused because they need more than 32 KiB of threadgroup memory. Apple's compiler put "
+        f"{len(sources.compiled_by_apple)} kernels into the wheel's metallib: {len(missing)} of "
+        "them are unknown or faulty here.",
     )
     if missing:
-        console.print("not accepted: " + ", ".join(missing), style="red", markup=False)
+        console.print("Apple has: " + ", ".join(missing), style="red", markup=False)
 
 
 def print_outcomes(console: Console, outcomes: list[Outcome]) -> None:

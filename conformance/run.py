@@ -12,6 +12,7 @@ import torch
 import anymetal
 import conformance.cases  # noqa: F401  (fills the list of cases)
 from conformance.case import Case, Launch
+from conformance.lint import C10_KERNELS
 from conformance.wheel import Sources
 
 
@@ -30,7 +31,7 @@ class Outcome:
 
 
 def run_all(cases: list[Case], sources: Sources) -> list[Outcome]:
-    files = {file.name: file for file in sources.files}
+    files = {file.name: file for file in (*sources.files, C10_KERNELS)}
     return [judge(case, files) for case in cases]
 
 

@@ -12,6 +12,7 @@ from conformance.cases import (
     quantised,
     rotary,
     softmax,
+    special_functions,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "quantised",
     "rotary",
     "softmax",
+    "special_functions",
 ]

@@ -29,3 +29,7 @@ class KernelTimeout(AnymetalError, RuntimeError):
 
 class EngineError(AnymetalError, RuntimeError):
     """An engine cannot run this kernel."""
+
+
+class LimitError(EngineError, ValueError):
+    """More threads, threadgroup memory or buffers than an Apple GPU has."""

@@ -59,8 +59,15 @@ kernel void convert(device const float* in, device {target}* a, device {target}*
     kernel(torch.from_numpy(values), *outputs, threads=values.size)
     dtype = torch.float16 if target == "half" else torch.bfloat16
     expected = torch.from_numpy(values).to(dtype).float()
-    for got in outputs:
-        assert same(array(target, got).astype(np.float32), expected.numpy())
+    for output in outputs:
+        got = array(target, output).astype(np.float32)
+        assert same(unflushed(got, expected.numpy(), target), expected.numpy())
+
+
+def unflushed(got: Array, expected: Array, target: str) -> Array:
+    """Metal lets bfloat numbers below 2^-126 become zero, and AVX-512 does that."""
+    flushed = (target == "bfloat") & (got == 0) & (np.abs(expected) < 2.0**-126)  # type: ignore[arg-type]
+    return np.where(flushed, expected, got)
 
 
 def test_16_bits_to_float_keeps_every_value() -> None:
@@ -80,7 +87,7 @@ kernel void widen(device const half* h, device const bfloat* b, device float* fr
 
 
 def test_half_and_bfloat_convert_to_each_other_in_every_form() -> None:
-    """A functional cast, a C-style cast, static_cast, vectors, and a type left open by a template."""
+    """Three kinds of casts, vectors, and a type that a template leaves open."""
     source = f"""{HEADER}
 template <typename To, typename From> To cast(From x) {{ return static_cast<To>(x); }}
 template <typename To, typename From> To made(From x) {{ return To(x); }}
@@ -114,7 +121,8 @@ kernel void convert(device const half* h, device const bfloat* b, device bfloat*
     anymetal.compile_shader(source).convert(halves, bfloats, *outputs, threads=count)
     to_bfloat = halves.float().bfloat16().float().numpy()
     to_half = bfloats.float().half().numpy()
-    assert same(array("bfloat", outputs[0]), np.repeat(to_bfloat, 8))
+    to_bfloat = np.repeat(to_bfloat, 8)
+    assert same(unflushed(array("bfloat", outputs[0]), to_bfloat, "bfloat"), to_bfloat)
     assert same(array("half", outputs[1]), np.repeat(to_half, 8))
 
 

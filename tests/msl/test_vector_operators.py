@@ -195,7 +195,7 @@ def check(result: str, text: str, rule: Rule, a: Array, b: Array, got: Array) ->
     assert same(got, expected.astype(got.dtype)), f"{text} for {result} of {a.shape[1]}"
 
 
-# ---- Scalars of another type -----------------------------------------------------------------------
+# ---- Scalars of another type --------------------------------------------------------------------
 
 
 def test_a_scalar_operand_converts_to_the_component_type() -> None:

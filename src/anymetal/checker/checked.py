@@ -15,6 +15,7 @@ from anymetal.checker.finding import Finding, Place, Severity
 from anymetal.checker.program import CheckedProgram
 from anymetal.checker.records import CheckedLaunch, Region
 from anymetal.checker.shadow_memory import Arena, Need
+from anymetal.checker.silence import Excerpts
 from anymetal.checker.translate import Translator
 from anymetal.checker.views import BufferView
 from anymetal.errors import KernelTimeout
@@ -42,12 +43,15 @@ class Dispatch:
 
 
 def run_checked(
-    checked: CheckedProgram, dispatch: Dispatch, views: Sequence[BufferView], check: ActiveCheck
+    checked: CheckedProgram,
+    dispatch: Dispatch,
+    views: Sequence[BufferView],
+    check: ActiveCheck,
+    excerpts: Excerpts,
 ) -> None:
     """Runs the launch and adds what it finds to the check's report."""
     report = check.report
-    report.launch(checked.program.name)
-    excerpts = checked.prepared.source_map.excerpt
+    report.launch(checked.name)
     for finding in _element_sizes(checked, views):
         report.add(finding, excerpts)
     with _lock:
@@ -59,8 +63,7 @@ def run_checked(
 
 def _element_sizes(checked: CheckedProgram, views: Sequence[BufferView]) -> Iterator[Finding]:
     """Tensors whose elements are not of the size the kernel's pointer says."""
-    arguments = {a.index: a for a in checked.program.arguments if a.role == "buffer"}
-    positions = {p.name: p.position for p in checked.parameters()}
+    arguments = {a.index: a for a in checked.arguments if a.role == "buffer"}
     for view in views:
         argument = arguments.get(view.index)
         if argument is None or view.tensor is None or view.element_size == 1:
@@ -69,13 +72,13 @@ def _element_sizes(checked: CheckedProgram, views: Sequence[BufferView]) -> Iter
         expected = _SCALAR_BYTES.get(name)
         if expected is None or expected == view.element_size:
             continue
-        position = positions.get(argument.name)
-        place = Place(position, checked.excerpt(position), "argument", None, None, None)
+        declared = checked.parameters[argument.name]
+        place = Place(declared.position, declared.text, "argument", None, None, None)
         dtype = str(view.tensor.dtype).removeprefix("torch.")
         yield Finding(
             "element_size",
             "error",
-            checked.program.name,
+            checked.name,
             f"argument '{argument.name}' (buffer {view.index}) is a pointer to {argument.type}, whose"
             f" elements have {expected} bytes; the tensor is {dtype}, of {view.element_size} bytes",
             place,
@@ -104,10 +107,10 @@ class _Launch:
         self._fill_regions()
 
     def _tables(self) -> list[Any]:
-        sites = self._checked.instrumented.sites
-        rows = (records.AccessSiteRow * max(len(sites), 1))(
-            *((site.element, site.align, site.unused) for site in sites)
-        )
+        sites = self._checked.sites
+        rows = (records.AccessSiteRow * max(len(sites), 1))()
+        for row, site in zip(rows, sites, strict=False):
+            row.element, row.align, row.unused = site.element, site.align, site.unused
         words = [suspend.what for suspend in self._checked.suspends]
         suspends = (ctypes.c_uint * len(words))(*words)
         sizes = zip(self._dispatch.threads, self._dispatch.group_size, strict=True)
@@ -121,12 +124,12 @@ class _Launch:
 
     def _fill_regions(self) -> None:
         regions = self._data.checks.regions
-        instrumented = self._checked.instrumented
-        any_unknown = instrumented.smallest.get(Root("unknown"), 8)
-        unknown_writes = Root("unknown") in instrumented.written_to
+        checked = self._checked
+        any_unknown = checked.smallest(Root("unknown"))
+        unknown_writes = checked.writes(Root("unknown"))
         needs: list[tuple[Region, Need]] = []
-        const = {a.index for a in self._checked.program.arguments if a.is_const}
-        slots = iter(range(records.FIRST_STATIC + len(instrumented.static_slots), records.REGIONS))
+        const = {a.index for a in checked.arguments if a.is_const}
+        slots = iter(range(records.FIRST_STATIC + len(checked.variables), records.REGIONS))
         for view in self._views:
             number = view.index if view.index is not None else next(slots)
             region = regions[number]
@@ -136,35 +139,34 @@ class _Launch:
             region.fresh = view.tensor is not None and self._is_output(view.tensor)
             root = Root("buffer", number)
             if unknown_writes or not region.read_only:
-                element = min(any_unknown, instrumented.smallest.get(root, 8))
+                element = min(any_unknown, checked.smallest(root))
                 needs.append((region, Need(view.address, view.size, element)))
         needs += self._threadgroup_regions(any_unknown)
         for (region, _), cells in zip(needs, _arena.lay_out([n for _, n in needs]), strict=True):
             region.shadow, region.shift = cells.address, cells.shift
         self._data.checks.region_count = next(slots, records.REGIONS)
-        self._data.checks.static_count = len(instrumented.static_slots)
+        self._data.checks.static_count = len(checked.variables)
         self._data.checks.epoch = _arena.epoch
         self._data.checks.first[records.DEVICE] = _arena.epoch
 
     def _threadgroup_regions(self, any_unknown: int) -> list[tuple[Region, Need]]:
         """Static variables and dynamic parameters; their addresses are known when the run starts."""
         regions = self._data.checks.regions
-        instrumented = self._checked.instrumented
         needs = []
         place = 1  # any distinct made-up addresses: cells of different variables never overlap
         sizes = [
             (records.FIRST_DYNAMIC + index, size, Root("dynamic", index))
             for index, size in self._dispatch.threadgroup_memory.items()
         ]
-        for number, slot in enumerate(instrumented.static_slots):
-            offset, size = self._checked.places[slot]
-            self._data.checks.static_offset[number] = offset
-            sizes.append((records.FIRST_STATIC + number, size, Root("static", slot)))
+        for number, variable in enumerate(self._checked.variables):
+            self._data.checks.static_offset[number] = variable.offset
+            root = Root("static", variable.slot)
+            sizes.append((records.FIRST_STATIC + number, variable.size, root))
         for number, size, root in sizes:
             region = regions[number]
             region.extent = region.size = size
             region.memory, region.fresh = records.THREADGROUP, 1
-            element = min(any_unknown, instrumented.smallest.get(root, 8))
+            element = min(any_unknown, self._checked.smallest(root))
             needs.append((region, Need(place << 20, size, element)))
             place += 1
         return needs

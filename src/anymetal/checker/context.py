@@ -112,6 +112,14 @@ def _innermost() -> ActiveCheck | None:
         return current or (_entered[-1] if _entered else None)
 
 
+def report_limit(check: ActiveCheck, kernel: str, error: Exception) -> None:
+    """A launch that asks for more than an Apple GPU has; it does not run."""
+    from anymetal.checker.finding import Finding, Place  # noqa: PLC0415  (rarely needed)
+
+    place = Place(None, "", "launch", None, None, None)
+    check.report.add(Finding("limits", "error", kernel, str(error), place))
+
+
 def _checked_outputs(outputs: Outputs) -> tuple[Any, ...] | None:
     if outputs is None:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ from anymetal.engines.coroutine import jit
 from anymetal.engines.coroutine.engine import CoroutineExecutable, transform
 from anymetal.engines.coroutine.runtime import Runtime, start_runtime
 from anymetal.msl import clang
-from anymetal.nouns import Parameter, Position, Prepared, Program
-from anymetal.passes.coroutine import Site
+from anymetal.nouns import Argument, Position, Prepared, Program
 from anymetal.passes.debug_info import DebugInfo, Spot, strip_metadata
-from anymetal.passes.instrument import AccessSite, Instrument, Instrumented
+from anymetal.passes.instrument import Instrument
 from anymetal.passes.ir import parse
+from anymetal.passes.provenance import Root
 
 _SHADOW = Path(__file__).parent / "shadow"
 _SYMBOLS = (
@@ -49,69 +49,75 @@ def _fast_checks() -> str:
 
 
 @dataclass(frozen=True)
+class Excerpt:
+    """A place in the author's text with the line that stands there."""
+
+    position: Position | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class CheckedSite:
+    """What a site number in a finding stands for."""
+
+    place: Excerpt
+    element: int
+    align: int
+    unused: bool
+    root: Root
+    what: str
+
+
+@dataclass(frozen=True)
 class SuspendSite:
     """A barrier or collective: the word given to am_suspend, and where it is written."""
 
     what: int
-    position: Position | None
+    place: Excerpt
 
 
+@dataclass(frozen=True)
+class Touched:
+    """Memory the kernel touches: the smallest element, and whether it is written."""
+
+    root: Root
+    smallest: int
+    written: bool
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A threadgroup variable: its name and its place in the threadgroup's memory."""
+
+    name: str
+    slot: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
 class CheckedProgram:
-    """One kernel, instrumented. `numbers` adds the search for the first NaN or infinity."""
+    """One kernel, instrumented: all that a checked launch needs besides the code itself."""
 
-    def __init__(self, prepared: Prepared, program: Program, *, numbers: bool, level: int) -> None:
-        self.prepared = prepared
-        self.program = program
-        module = parse(jit.inlined(program.ir))
-        info = DebugInfo(module)
-        self.instrumented: Instrumented = Instrument(module, numbers=numbers).run()
-        metadata, sites, self.places = transform(module, program)
-        self.suspends = [SuspendSite(0, None), *(self._suspend(site, info) for site in sites)]
-        strip_metadata(module)
-        runtime = checked_runtime()
-        payload = jit.object_code(str(module), level, linked=_fast_checks())
-        self.executable = CoroutineExecutable(payload, metadata, runtime)
+    name: str
+    sites: tuple[CheckedSite, ...]
+    suspends: tuple[SuspendSite, ...]
+    touched: tuple[Touched, ...]
+    variables: tuple[Variable, ...]
+    parameters: dict[str, Excerpt]
+    kernel: Excerpt
+    executable: CoroutineExecutable
 
-    def _suspend(self, site: Site, info: DebugInfo) -> SuspendSite:
-        return SuspendSite(site.what, self._position(info.spots(site.location)))
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        return self.executable.arguments
 
-    def position(self, site: int) -> Position | None:
-        """The author's place of an access site."""
-        return self._position(self.site(site).spots)
+    def smallest(self, root: Root) -> int:
+        """The smallest element touched through a root, 8 where nothing is."""
+        return min((t.smallest for t in self.touched if t.root == root), default=8)
 
-    def site(self, number: int) -> AccessSite:
-        return self.instrumented.sites[number]
-
-    def _position(self, spots: tuple[Spot, ...] | list[Spot]) -> Position | None:
-        """The innermost place that is the author's: our own headers are not."""
-        for spot in spots:
-            if spot.file == clang.INPUT_NAME:
-                row = spot.line - self.program.first_line + 1
-                position = self.prepared.source_map.position(row, spot.column)
-                if position is not None:
-                    return position
-        return None
-
-    def excerpt(self, position: Position | None) -> str:
-        text = self.prepared.source_map.excerpt(position) if position else None
-        return (text or "").strip()
-
-    def parameters(self) -> tuple[Parameter, ...]:
-        """The kernel's parameters as written."""
-        return self.prepared.entry_points[self.program.name].parameters
-
-    def parameter_position(self, name: str) -> Position | None:
-        """Where a parameter is declared."""
-        return next((p.position for p in self.parameters() if p.name == name), None)
-
-    def kernel_position(self) -> Position:
-        """Where the kernel is defined."""
-        return self.prepared.entry_points[self.program.name].position
-
-    def variable_name(self, slot: int) -> str:
-        """The name of a threadgroup variable."""
-        variables = self.program.threadgroup_variables
-        return next((v.name for v in variables if v.slot == slot), f"threadgroup variable {slot}")
+    def writes(self, root: Root) -> bool:
+        return any(t.written for t in self.touched if t.root == root)
 
     def unwritten(self, checks: Any, region: int) -> tuple[int, int, int]:
         """Cells of a buffer the launch did not write, the first of them, and those it did write."""
@@ -123,3 +129,97 @@ class CheckedProgram:
             ctypes.addressof(checks), region, ctypes.addressof(first), ctypes.addressof(written)
         )
         return int(missing), first.value, written.value
+
+
+def compile_checked(
+    prepared: Prepared, program: Program, *, numbers: bool, level: int
+) -> CheckedProgram:
+    """Instruments a program. `numbers` adds the search for the first NaN or infinity."""
+    module = parse(jit.inlined(program.ir))
+    places = _Places(prepared, program, DebugInfo(module))
+    instrumented = Instrument(module, numbers=numbers).run()
+    metadata, sites, layout = transform(module, program)
+    suspends = [SuspendSite(s.what, places.excerpt(places.info.spots(s.location))) for s in sites]
+    strip_metadata(module)
+    runtime = checked_runtime()
+    payload = jit.object_code(str(module), level, linked=_fast_checks())
+    entry = prepared.entry_points[program.name]
+    names = {v.slot: v.name for v in program.threadgroup_variables}
+    return CheckedProgram(
+        name=program.name,
+        sites=tuple(
+            CheckedSite(places.excerpt(s.spots), s.element, s.align, s.unused, s.root, s.what)
+            for s in instrumented.sites
+        ),
+        suspends=(SuspendSite(0, Excerpt()), *suspends),
+        touched=tuple(
+            Touched(root, smallest, root in instrumented.written_to)
+            for root, smallest in instrumented.smallest.items()
+        ),
+        variables=tuple(
+            Variable(names.get(slot, f"variable {slot}"), slot, *layout[slot])
+            for slot in instrumented.static_slots
+        ),
+        parameters={p.name: places.at(p.position) for p in entry.parameters},
+        kernel=places.at(entry.position),
+        executable=CoroutineExecutable(payload, metadata, runtime),
+    )
+
+
+class _Places:
+    """From LLVM's places to the author's."""
+
+    def __init__(self, prepared: Prepared, program: Program, info: DebugInfo) -> None:
+        self.info = info
+        self._map = prepared.source_map
+        self._first_line = program.first_line
+
+    def at(self, position: Position | None) -> Excerpt:
+        text = self._map.excerpt(position) if position else None
+        return Excerpt(position, (text or "").strip())
+
+    def excerpt(self, spots: tuple[Spot, ...] | list[Spot]) -> Excerpt:
+        """The innermost place that is the author's: our own headers are not."""
+        for spot in spots:
+            if spot.file == clang.INPUT_NAME:
+                position = self._map.position(spot.line - self._first_line + 1, spot.column)
+                if position is not None:
+                    return self.at(position)
+        return Excerpt()
+
+
+def to_note(checked: CheckedProgram) -> dict[str, Any]:
+    """What a cache keeps of a checked program besides its code."""
+    note = {
+        "name": checked.name,
+        "sites": [asdict(site) for site in checked.sites],
+        "suspends": [asdict(site) for site in checked.suspends],
+        "touched": [asdict(touched) for touched in checked.touched],
+        "variables": [asdict(variable) for variable in checked.variables],
+        "parameters": {name: asdict(place) for name, place in checked.parameters.items()},
+        "kernel": asdict(checked.kernel),
+        "metadata": checked.executable.metadata,
+    }
+    return note
+
+
+def from_note(note: dict[str, Any], payload: bytes) -> CheckedProgram:
+    """The checked program that `to_note` was made of."""
+    return CheckedProgram(
+        name=note["name"],
+        sites=tuple(
+            CheckedSite(**{**row, "place": _excerpt(row["place"]), "root": Root(**row["root"])})
+            for row in note["sites"]
+        ),
+        suspends=tuple(SuspendSite(row["what"], _excerpt(row["place"])) for row in note["suspends"]),
+        touched=tuple(Touched(**{**row, "root": Root(**row["root"])}) for row in note["touched"]),
+        variables=tuple(Variable(**row) for row in note["variables"]),
+        parameters={name: _excerpt(row) for name, row in note["parameters"].items()},
+        kernel=_excerpt(note["kernel"]),
+        executable=CoroutineExecutable(payload, note["metadata"], checked_runtime()),
+    )
+
+
+def _excerpt(row: dict[str, Any]) -> Excerpt:
+    position = row["position"]
+    return Excerpt(Position(**position) if position else None, row["text"])

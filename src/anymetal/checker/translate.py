@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from anymetal.checker import records
 from anymetal.checker.finding import Finding, Place, Severity, Triple
-from anymetal.checker.program import CheckedProgram
+from anymetal.checker.program import CheckedProgram, Excerpt
 from anymetal.checker.records import RawFinding
 from anymetal.checker.views import BufferView
 
@@ -22,7 +22,7 @@ class Translator:
         self._checked = checked
         self._threads = threads
         self._group_size = group_size
-        self._kernel = checked.program.name
+        self._kernel = checked.name
 
     def finding(self, raw: RawFinding, listed: Sequence[BufferView]) -> Finding:
         """One record of the runtime as a Finding."""
@@ -49,16 +49,14 @@ class Translator:
 
     def timeout(self, message: str) -> Finding:
         """The kernel did not end."""
-        position = self._checked.kernel_position()
-        place = Place(position, self._checked.excerpt(position), "kernel", None, None, None)
+        place = _at(self._checked.kernel, "kernel")
         return Finding("timeout", "error", self._kernel, message, place)
 
     def unwritten(
         self, view: BufferView, missing: int, first: int, severity: Severity
     ) -> Finding:
         """Part of an output was not written."""
-        position = self._checked.parameter_position(view.name)
-        place = Place(position, self._checked.excerpt(position), "argument", None, None, None)
+        place = _at(self._checked.parameters.get(view.name, Excerpt()), "argument")
         total = view.extent // max(view.element_size, 1)
         return Finding(
             "unwritten_output",
@@ -76,14 +74,14 @@ class Translator:
     def _place(self, kind: str, site: int, access: int, thread: int, group: int) -> Place:
         if kind in _SUSPEND_KINDS:
             suspend = self._checked.suspends[site]
-            position, words = suspend.position, _suspend_words(suspend.what)
+            excerpt, words = suspend.place, _suspend_words(suspend.what)
         else:
-            position = self._checked.position(site)
-            words = self._checked.site(site).what or _access_words(access)
+            excerpt = self._checked.sites[site].place
+            words = self._checked.sites[site].what or _access_words(access)
         known = thread != records.NO_THREAD
         return Place(
-            position,
-            self._checked.excerpt(position),
+            excerpt.position,
+            excerpt.text,
             words,
             self._thread(thread, group) if known else None,
             self._group(group),
@@ -108,24 +106,23 @@ class Translator:
         """Name, address space and element index of the memory that a finding is about."""
         if kind in (*_SUSPEND_KINDS, "arithmetic", "nan"):
             return None, None, None
-        site = self._checked.site(raw.site)
+        site = self._checked.sites[raw.site]
         region = raw.region
         if region < records.FIRST_DYNAMIC:
-            for argument in self._checked.program.arguments:
+            for argument in self._checked.arguments:
                 if argument.role == "buffer" and argument.index == region:
                     size = argument.element_size or site.element
                     return argument.name, argument.space, raw.offset // size
         if region < records.FIRST_STATIC:
-            for argument in self._checked.program.arguments:
+            for argument in self._checked.arguments:
                 if argument.role == "threadgroup" and argument.index == region - records.FIRST_DYNAMIC:
                     return argument.name, "threadgroup", raw.offset // (argument.element_size or 1)
-        slots = self._checked.instrumented.static_slots
+        variables = self._checked.variables
         number = region - records.FIRST_STATIC
-        if 0 <= number < len(slots):
-            name = self._checked.variable_name(slots[number])
-            return name, "threadgroup", raw.offset // site.element
-        if 0 <= number - len(slots) < len(listed):
-            view = listed[number - len(slots)]
+        if 0 <= number < len(variables):
+            return variables[number].name, "threadgroup", raw.offset // site.element
+        if 0 <= number - len(variables) < len(listed):
+            view = listed[number - len(variables)]
             return view.name, "device", raw.offset // max(view.element_size, 1)
         if site.root.origin == "array":
             return _variable(site.root.name), "thread", raw.offset // site.element
@@ -135,7 +132,11 @@ class Translator:
 
     def what(self, site: int) -> str:
         """The arithmetic that went wrong at a site."""
-        return self._checked.site(site).what
+        return self._checked.sites[site].what
+
+
+def _at(excerpt: Excerpt, access: str) -> Place:
+    return Place(excerpt.position, excerpt.text, access, None, None, None)
 
 
 def _variable(name: str) -> str:

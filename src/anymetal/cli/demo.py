@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ def run_demo(console: Console) -> bool:
             passed = passed and verdict.passed
             table.add_row(*_row(case, verdict))
     console.print(table)
-    console.print(_NEXT if passed else "[red]A kernel is wrong on this machine.[/]")
+    console.print(_next_steps() if passed else "[red]A kernel is wrong on this machine.[/]")
     return passed
 
 
@@ -172,11 +173,16 @@ def _row(case: Case, verdict: Verdict) -> tuple[str, ...]:
     )
 
 
-_NEXT = f"""
+def _next_steps() -> str:
+    """Commands as they can be typed here: `make demo` leaves .venv/bin out of the PATH."""
+    command = Path(sys.argv[0]).absolute()
+    here = Path.cwd()
+    command = command.relative_to(here) if command.is_relative_to(here) else Path(command.name)
+    kernels = _KERNELS.relative_to(here) if _KERNELS.is_relative_to(here) else _KERNELS
+    return f"""
 [bold]What to try next[/]
-  the kernels you just ran       {_KERNELS}
-  the parameters of a file       [cyan]anymetal kernels FILE.metal[/]
-  the errors in your own files   [cyan]anymetal lint FILE.metal ...[/]
-  the same from Python           [cyan]lib = anymetal.compile_shader(source); lib.kernel(x, y)[/]
-  all tests                      [cyan]make test[/]
+  the parameters of a kernel   [cyan]{command} kernels {kernels / "matmul.metal"}[/]
+  the errors in your files     [cyan]{command} lint FILE.metal ...[/]
+  a kernel from Python         [cyan]lib = anymetal.compile_shader(source); lib.kernel(x, y)[/]
+  all tests                    [cyan]make test[/]
 """

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import torch
 
+from anymetal.errors import LimitError
 from anymetal.nouns import Argument
 
 BUFFER_LIMIT = 31
@@ -90,7 +91,10 @@ class Binder:
         What must outlive the call and is not an argument itself is appended to `keep`.
         """
         if len(args) > BUFFER_LIMIT:
-            self.fail(f"{len(args)} arguments, but a kernel takes at most {BUFFER_LIMIT} buffers")
+            raise LimitError(
+                f"{self.kernel}: {len(args)} arguments, but a kernel takes at most {BUFFER_LIMIT}"
+                " buffers"
+            )
         addresses = frame.addresses
         elements = -1
         for index, argument in enumerate(args):
@@ -141,7 +145,7 @@ class Binder:
             self._check_length(index, size)
         total = static + sum(given.values())
         if total > THREADGROUP_MEMORY_LIMIT:
-            raise ValueError(
+            raise LimitError(
                 f"{self.kernel}: {total} bytes of threadgroup memory ({static} declared in the"
                 f" kernel) exceed the limit of {THREADGROUP_MEMORY_LIMIT}"
             )

@@ -10,6 +10,7 @@ import torch
 from anymetal.checker.checked import Dispatch, run_checked
 from anymetal.checker.context import ActiveCheck
 from anymetal.checker.program import CheckedProgram
+from anymetal.checker.silence import Excerpts
 from anymetal.checker.views import BufferView
 from anymetal.launch.bind import Binder, Frame, Sizes
 
@@ -23,10 +24,11 @@ def call_checked(
     group: Sizes,
     memory: Mapping[int, int] | None,
     check: ActiveCheck,
+    excerpts: Excerpts,
 ) -> None:
     """Runs one call; what is found goes to the check's report."""
     dispatch = Dispatch(frame.address, grid, group, dict(memory or {}))
-    run_checked(checked, dispatch, list(_views(binder, frame, args)), check)
+    run_checked(checked, dispatch, list(_views(binder, frame, args)), check, excerpts)
 
 
 def _views(binder: Binder, frame: Frame, args: tuple[Any, ...]) -> Iterator[BufferView]:

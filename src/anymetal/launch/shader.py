@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anymetal import settings
-from anymetal.checker.context import active
+from anymetal.checker.context import active, report_limit
 from anymetal.engines.coroutine import CoroutineExecutable
+from anymetal.errors import LimitError
 from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Extent, Frame, Sizes, extent
 from anymetal.launch.error_buffer import ErrorBuffer
 from anymetal.launch.workshop import Workshop
 from anymetal.nouns import Argument, Scalar, Source
-
-if TYPE_CHECKING:
-    from anymetal.checker.program import CheckedProgram
 
 # Threadgroups run side by side on the processors this process may use.
 _WORKERS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -51,6 +50,18 @@ def compile_shader(
     )
 
 
+@contextlib.contextmanager
+def limits_reported(kernel: str) -> Iterator[None]:
+    """A limit that is exceeded is a finding of the check that is on, besides being an error."""
+    try:
+        yield
+    except LimitError as error:
+        check = active()
+        if check is not None:
+            report_limit(check, kernel, error)
+        raise
+
+
 class ShaderLibrary:
     """The kernels of one source, as attributes. `dir()` lists their names."""
 
@@ -78,12 +89,9 @@ class ShaderLibrary:
         key = (name, tuple((other, value, type(value)) for other, value in sorted(values.items())))
         kernel = self._kernels.get(key)
         if kernel is None:
-            kernel = Kernel(
-                name,
-                self._workshop.compile(name, values),
-                values,
-                functools.partial(self._workshop.compile_checked, name, values),
-            )
+            with limits_reported(name):
+                executable = self._workshop.compile(name, values)
+            kernel = Kernel(name, executable, values, self._workshop)
             # Two threads may get here at once; both then use the kernel that came first.
             kernel = self._kernels.setdefault(key, kernel)
         return kernel
@@ -117,10 +125,10 @@ class Kernel:
         name: str,
         executable: CoroutineExecutable,
         constants: Mapping[str, Scalar],
-        checked: Callable[[bool], CheckedProgram],
+        workshop: Workshop,
     ) -> None:
         self.name = name
-        self._checked = checked
+        self._workshop = workshop
         self.constants = dict(constants)
         self._executable = executable
         self._limit = executable.max_threads_per_threadgroup
@@ -162,6 +170,7 @@ class Kernel:
         """Run the kernel over `threads` threads in threadgroups of `group_size`, and wait."""
         binder = self._binder
         frame = binder.take_frame()
+        check = active()
         try:
             keep: list[Any] = []
             elements = binder.bind(frame, args, arg_casts, keep)
@@ -176,7 +185,6 @@ class Kernel:
             if binder.threadgroup or threadgroup_memory:
                 memory = binder.lengths(threadgroup_memory, self.static_thread_group_memory_length)
             grid, group = self._shape(threads, group_size)
-            check = active()
             if not (grid[0] and grid[1] and grid[2]):
                 pass
             elif check is None:
@@ -184,8 +192,13 @@ class Kernel:
             else:
                 from anymetal.launch.checked_call import call_checked  # noqa: PLC0415
 
-                checked = self._checked(check.nan)
-                call_checked(checked, binder, frame, args, grid, group, memory, check)
+                checked = self._workshop.compile_checked(self.name, self.constants, check.nan)
+                excerpts = self._workshop.excerpt
+                call_checked(checked, binder, frame, args, grid, group, memory, check, excerpts)
+        except LimitError as error:
+            if check is not None:
+                report_limit(check, self.name, error)
+            raise
         finally:
             binder.give_back(frame)
         if errors is not None:
@@ -209,7 +222,7 @@ class Kernel:
             )
         size = group[0] * group[1] * group[2]
         if size > self._limit:
-            raise ValueError(
+            raise LimitError(
                 f"{self.name}: Threadgroup size exceeds {self._limit} limit: group_size"
                 f" {group_size!r} is {size} threads"
             )

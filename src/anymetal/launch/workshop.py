@@ -25,7 +25,7 @@ from anymetal.msl.cache import default_store, digest_of
 from anymetal.msl.check import check_all
 from anymetal.msl.compile import compile_program
 from anymetal.msl.prepare import prepare
-from anymetal.nouns import Prepared, Scalar, Source
+from anymetal.nouns import Position, Prepared, Scalar, Source
 
 if TYPE_CHECKING:
     from anymetal.checker.program import CheckedProgram
@@ -38,7 +38,7 @@ ENGINE = CoroutineEngine()
 
 _PACKAGE = Path(__file__).parent.parent
 # The rooms whose code decides what an executable looks like.
-_COMPILER_ROOMS = ("msl", "passes", "engines")
+_COMPILER_ROOMS = ("msl", "passes", "engines", "checker")
 
 # Executables alive in this process: the same source compiled twice gives the same code.
 _alive: weakref.WeakValueDictionary[str, CoroutineExecutable] = weakref.WeakValueDictionary()
@@ -60,7 +60,7 @@ class Workshop:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._prepared: Prepared | None = None
-        self._checked: dict[tuple[str, str, bool, int], CheckedProgram] = {}
+        self._checked: dict[str, CheckedProgram] = {}
         self._lock = threading.RLock()
         self.outline = self._make_outline()
 
@@ -82,18 +82,35 @@ class Workshop:
         self, kernel: str, constants: Mapping[str, Scalar], numbers: bool
     ) -> CheckedProgram:
         """The kernel instrumented for the checker, kept as long as this source is."""
-        from anymetal.checker.program import CheckedProgram  # noqa: PLC0415  (only when checking)
+        from anymetal.checker import program  # noqa: PLC0415  (only when checking)
 
         level = int(settings.CHECK_LEVEL.number())
-        key = (kernel, json.dumps(sorted((n, repr(v)) for n, v in constants.items())), numbers, level)
+        values = json.dumps(sorted((name, repr(value)) for name, value in constants.items()))
+        key = digest_of("checked", self.outline.key, kernel, values, f"{numbers} {level}")
         with self._lock:
             if key not in self._checked:
-                named: dict[int | str, Scalar] = {name: constants[name] for name in constants}
-                program = compile_program(self.prepared(), kernel, named, optimise=False)
-                self._checked[key] = CheckedProgram(
-                    self.prepared(), program, numbers=numbers, level=level
+                entry = default_store().get("checked", key)
+                self._checked[key] = (
+                    program.from_note(entry.note, entry.payload)
+                    if entry
+                    else self._instrument(key, kernel, constants, numbers, level)
                 )
             return self._checked[key]
+
+    def _instrument(
+        self, key: str, kernel: str, constants: Mapping[str, Scalar], numbers: bool, level: int
+    ) -> CheckedProgram:
+        from anymetal.checker import program  # noqa: PLC0415
+
+        named: dict[int | str, Scalar] = {name: constants[name] for name in constants}
+        plain = compile_program(self.prepared(), kernel, named, optimise=False)
+        checked = program.compile_checked(self.prepared(), plain, numbers=numbers, level=level)
+        default_store().put("checked", key, program.to_note(checked), checked.executable.payload)
+        return checked
+
+    def excerpt(self, position: Position) -> str | None:
+        """The author's line at a position."""
+        return self.prepared().source_map.excerpt(position)
 
     def prepared(self) -> Prepared:
         """The rewritten source; made again when only its outline came from the store."""

@@ -24,7 +24,8 @@ LANGUAGE_VERSION = 320
 _LANGUAGE_FLAGS = (
     "-x c++ -std=c++20 -fdeclspec -ffreestanding -nostdinc -fno-exceptions -fno-rtti "
     "-fno-strict-aliasing -fexcess-precision=16 "
-    "-fno-strict-float-cast-overflow -fno-math-errno -fno-threadsafe-statics -fno-discard-value-names -fwrapv -fno-finite-loops "
+    "-fno-math-errno -fno-threadsafe-statics -fno-discard-value-names -fwrapv -fno-finite-loops "
+    "-fno-strict-float-cast-overflow "  # float to integer saturates, and NaN gives 0
     "-funroll-loops"  # at -O1 clang would forbid all later unrolling
 ).split()
 _SAFE_MATH_FLAGS = ["-ffp-contract=on"]

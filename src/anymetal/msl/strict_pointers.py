@@ -36,18 +36,15 @@ class PointerChecker:
                 self._check_array(index)
 
     def _check(self, index: int, symbol: str) -> None:
-        """`float* p`, or the outer star of `device float* * p`."""
+        """`float* p`. A pointer or reference to a pointer, `device float*& p`, needs no second space."""
         before, has_space = self._skip_qualifiers(index - 1)
-        outer = self.tokens.text(before) == "*"
-        while self.tokens.text(before) == "*":
-            before, _ = self._skip_qualifiers(before - 1)
         type_start = self._type_start(before)
         if type_start is None or has_space:
             return
         own = self.tokens.text(before) in self.own_types
         if own and not self._is_declarator(index):
             return
-        if outer or not self._has_space(type_start):
+        if not self._has_space(type_start):
             self._refuse(index, symbol)
 
     def _check_array(self, index: int) -> None:
@@ -88,7 +85,9 @@ class PointerChecker:
         elif tokens.text(index) not in self.types or not tokens.is_name(index):
             return None
         while tokens.text(index - 1) == "::":
-            index -= 2 if tokens.is_name(index - 2) else 1
+            before = tokens.text(index - 2)
+            is_qualified = tokens.is_name(index - 2) and before not in SPACES | _SPECIFIERS
+            index -= 2 if is_qualified else 1
         return index
 
     def _template_start(self, close: int) -> int:

@@ -1,6 +1,6 @@
 // A mask of floats where the kernel expects 16-bit integers: all reads stay inside the buffer, and
 // none of them is a mask.
-// expect: element_size error buffer mask
+// expect: element_size error line 9 buffer mask
 // launch: apply float32[16]=random float32[16]=1 float32[16]=zeros threads=16
 #include <metal_stdlib>
 using namespace metal;

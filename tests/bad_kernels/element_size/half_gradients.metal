@@ -1,6 +1,6 @@
 // Gradients in float16 handed to a kernel for floats: one half is read as garbage, the other lies
 // outside (known-bad row 8).
-// expect: element_size error buffer gradient
+// expect: element_size error line 10 buffer gradient
 // expect: out_of_bounds error line 12 buffer gradient index 16
 // launch: step float32[32]=random float16[32]=random threads=32
 #include <metal_stdlib>

@@ -1,5 +1,5 @@
 // Vectors of four floats over a tensor of halves.
-// expect: element_size error buffer x
+// expect: element_size error line 7 buffer x
 // launch: sum_of_quads float16[32]=random float32[4]=zeros threads=4
 #include <metal_stdlib>
 using namespace metal;

@@ -1,5 +1,5 @@
 // A spin lock for a sum: the first thread takes it and never gives it back.
-// expect: timeout error
+// expect: timeout error line 7
 // launch: add_all float32[8]=random int32[1]=zeros float32[1]=zeros threads=8 seconds=0.5
 #include <metal_stdlib>
 using namespace metal;

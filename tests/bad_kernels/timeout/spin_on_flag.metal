@@ -1,5 +1,5 @@
 // A thread waits for another one of its own simdgroup, which waits behind it.
-// expect: timeout error
+// expect: timeout error line 7
 // launch: hand_over int32[1]=zeros int32[2]=zeros threads=2 seconds=0.5
 #include <metal_stdlib>
 using namespace metal;

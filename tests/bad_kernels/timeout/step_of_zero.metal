@@ -1,5 +1,5 @@
 // A strided sum whose stride the caller left at zero.
-// expect: timeout error
+// expect: timeout error line 7
 // launch: strided_sum float32[16]=random float32[1]=zeros 16 0 threads=1 seconds=0.5
 #include <metal_stdlib>
 using namespace metal;

@@ -1,5 +1,5 @@
 // Real parts are written, imaginary parts forgotten.
-// expect: unwritten_output warning buffer y index 1 count 16
+// expect: unwritten_output warning line 8 buffer y index 1 count 16
 // launch: to_complex float32[16]=random float32[16,2]=zeros threads=16
 #include <metal_stdlib>
 using namespace metal;

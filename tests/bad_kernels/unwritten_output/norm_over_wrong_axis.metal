@@ -1,6 +1,6 @@
 // A norm over the last dimension of a 2 x 3 x 8 tensor whose caller takes size(1) for the length of
 // a row: two rows of three are written, 42 elements never (known-bad row 9).
-// expect: unwritten_output warning buffer y index 6 count 42
+// expect: unwritten_output warning line 9 buffer y index 6 count 42
 // launch: norm float32[2,3,8]=random float32[2,3,8]=zeros 3 threads=2
 #include <metal_stdlib>
 using namespace metal;

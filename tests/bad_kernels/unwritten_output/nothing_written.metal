@@ -1,5 +1,5 @@
 // An output the kernel was told to fill and does not touch at all.
-// expect: unwritten_output error buffer y index 0 count 8
+// expect: unwritten_output error line 8 buffer y index 0 count 8
 // launch: double_it float32[8]=random float32[8]=zeros float32[8]=zeros threads=8 outputs=1,2
 #include <metal_stdlib>
 using namespace metal;

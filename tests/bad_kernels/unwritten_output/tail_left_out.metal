@@ -1,5 +1,5 @@
 // Four floats a thread, and as many threads as there are full vectors: the tail is left out.
-// expect: unwritten_output warning buffer y index 8 count 2
+// expect: unwritten_output warning line 8 buffer y index 8 count 2
 // launch: negate float32[10]=random float32[10]=zeros 10 threads=2
 #include <metal_stdlib>
 using namespace metal;

@@ -1,5 +1,5 @@
 // The guard leaves out the last element; the caller says that this tensor is an output.
-// expect: unwritten_output error buffer y index 63 count 1
+// expect: unwritten_output error line 8 buffer y index 63 count 1
 // launch: square float32[64]=random float32[64]=zeros 64 threads=64 outputs=1
 #include <metal_stdlib>
 using namespace metal;

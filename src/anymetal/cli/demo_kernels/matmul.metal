@@ -10,10 +10,8 @@ struct Shape {
 };
 
 // Each simdgroup holds a 16 x 16 tile of c in four 8 x 8 matrices spread over its 32 lanes.
-kernel void matmul(device const float* a [[buffer(0)]],
-                   device const float* b [[buffer(1)]],
-                   device float* c [[buffer(2)]],
-                   constant Shape& shape [[buffer(3)]],
+kernel void matmul(device const float* a [[buffer(0)]], device const float* b [[buffer(1)]],
+                   device float* c [[buffer(2)]], constant Shape& shape [[buffer(3)]],
                    uint2 tile [[threadgroup_position_in_grid]]) {
   simdgroup_float8x8 sums[2][2];
   for (uint i = 0; i < 2; ++i)

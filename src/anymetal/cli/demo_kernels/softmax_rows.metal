@@ -4,8 +4,7 @@ using namespace metal;
 constant constexpr uint max_simdgroups = 32;
 
 // One threadgroup for one row. Simdgroups reduce first; their results meet in threadgroup memory.
-kernel void softmax_rows(device const float* x [[buffer(0)]],
-                         device float* y [[buffer(1)]],
+kernel void softmax_rows(device const float* x [[buffer(0)]], device float* y [[buffer(1)]],
                          constant uint& columns [[buffer(2)]],
                          uint row [[threadgroup_position_in_grid]],
                          uint in_group [[thread_index_in_threadgroup]],

@@ -14,7 +14,7 @@ from anymetal import settings
 from anymetal.engines.coroutine import jit
 from anymetal.engines.coroutine.messages import deliver
 from anymetal.engines.coroutine.runtime import LogSink, Runtime, runtime, source_digest
-from anymetal.errors import EngineError, KernelTimeout
+from anymetal.errors import KernelTimeout, LimitError
 from anymetal.msl.cache import digest_of
 from anymetal.nouns import Argument, Launch, Program
 from anymetal.passes.alignment import clamp_alignment
@@ -76,7 +76,7 @@ def transform(
     places = lay_out_threadgroup_memory(function)
     static_memory = max((offset + size for offset, size in places.values()), default=0)
     if static_memory > MAX_THREADGROUP_BYTES:
-        raise EngineError(
+        raise LimitError(
             f"kernel '{program.name}' declares {static_memory} bytes of threadgroup memory; "
             f"the limit is {MAX_THREADGROUP_BYTES}"
         )
