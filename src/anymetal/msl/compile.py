@@ -14,7 +14,7 @@ from anymetal.nouns import Argument, EntryPoint, Prepared, Program, Scalar
 
 _PUSH = "#pragma clang attribute push(__attribute__((always_inline)), apply_to=function)\n"
 _POP = "#pragma clang attribute pop\n"
-_SEPARATE_HEADERS = ("metal_logging",)
+_SEPARATE_HEADERS = ("metal_logging", "simd/simd.h")
 
 
 def compile_program(

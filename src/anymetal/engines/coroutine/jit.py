@@ -7,6 +7,8 @@ import threading
 
 import llvmlite.binding as llvm
 
+from anymetal.passes import bfloat
+
 # llvmlite's own lock covers single calls; a pass pipeline and its target machine need one of ours.
 _lock = threading.Lock()
 
@@ -61,13 +63,28 @@ def object_code(ir: str, level: int = 3, linked: str | None = None) -> bytes:
         module = llvm.parse_assembly(ir)
         if linked is not None:
             module.link_in(llvm.parse_assembly(linked))
+        # Coroutines are split before anything is optimised: loop invariants moved across a suspend
+        # would have to be kept in every thread's frame (matmul 512^3: 384 bytes a frame, not 128).
+        _run_pipeline(module, _target_machine(0), 0)
         machine = _target_machine(level)
-        options = llvm.create_pipeline_tuning_options(speed_level=level)
-        options.loop_vectorization = level > 1
-        options.slp_vectorization = level > 1
-        builder = llvm.create_pass_builder(machine, options)
-        builder.getModulePassManager().run(module, builder)
-        return bytes(machine.emit_object(module))
+        _run_pipeline(module, machine, level)
+        return bytes(machine.emit_object(_without_traps_for_the_generator(module)))
+
+
+def _run_pipeline(module: llvm.ModuleRef, machine: llvm.TargetMachine, level: int) -> None:
+    options = llvm.create_pipeline_tuning_options(speed_level=level)
+    options.loop_vectorization = level > 1
+    options.slp_vectorization = level > 1
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+
+
+def _without_traps_for_the_generator(module: llvm.ModuleRef) -> llvm.ModuleRef:
+    """The module, with what LLVM's code generator cannot do replaced."""
+    text = str(module)
+    if not bfloat.has_absolute_values(text):
+        return module
+    return llvm.parse_assembly(bfloat.mask_absolute_values(text))
 
 
 class LoadedCode:

@@ -1,0 +1,62 @@
+"""A kernel and its counters go in; how often it did what in one run comes out."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from dataclasses import dataclass, fields, replace
+
+from anymetal.engines.coroutine import CoroutineEngine, CoroutineExecutable
+from anymetal.nouns import Program
+from anymetal.passes.counting import Costs, count_blocks
+from anymetal.passes.ir import parse
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What all threads of one run did together.
+
+    Instructions are LLVM's, after the compiler's first optimisation: good for comparing two versions
+    of a kernel, not for what an Apple GPU executes. Collectives count as this engine does them.
+    Memory is what the code asks for: device is every buffer, caches are not modelled.
+    """
+
+    instructions: int = 0
+    floating_point: int = 0
+    device_reads: int = 0
+    device_bytes_read: int = 0
+    device_writes: int = 0
+    device_bytes_written: int = 0
+    device_atomics: int = 0
+    threadgroup_reads: int = 0
+    threadgroup_bytes_read: int = 0
+    threadgroup_writes: int = 0
+    threadgroup_bytes_written: int = 0
+    threadgroup_atomics: int = 0
+    barriers: int = 0
+    simdgroup_barriers: int = 0
+    collectives: int = 0
+
+
+class CountingProgram:
+    """A kernel compiled with counters. The counters stay where they are as long as this lives."""
+
+    def __init__(self, program: Program) -> None:
+        module = parse(program.ir)
+        self._costs: Costs = count_blocks(module, self._reserve)
+        self.executable: CoroutineExecutable = CoroutineEngine().compile(
+            replace(program, ir=str(module))
+        )
+
+    def _reserve(self, count: int) -> int:
+        self._counters = (ctypes.c_uint64 * count)()
+        return ctypes.addressof(self._counters)
+
+    def take(self) -> Counts:
+        """What happened since the last call."""
+        total: Counter[str] = Counter()
+        for passes, cost in zip(self._counters, self._costs, strict=True):
+            for name, number in cost.items():
+                total[name] += passes * number
+        ctypes.memset(self._counters, 0, ctypes.sizeof(self._counters))
+        return Counts(**{field.name: total[field.name] for field in fields(Counts)})

@@ -1,0 +1,47 @@
+"""Absolute values of bfloat: rewritten, equal in value, and no longer fatal to LLVM."""
+
+from __future__ import annotations
+
+import torch
+
+import anymetal
+from anymetal.passes import bfloat
+
+SCALAR = "  %a = tail call nnan bfloat @llvm.fabs.bf16(bfloat %x) #1, !dbg !7"
+VECTOR = "  %9 = call <4 x bfloat> @llvm.fabs.v4bf16(<4 x bfloat> %v)"
+
+
+def test_scalar_call_becomes_a_mask() -> None:
+    assert bfloat.mask_absolute_values(SCALAR).splitlines() == [
+        "  %am.fabs.0.bits = bitcast bfloat %x to i16, !dbg !7",
+        "  %am.fabs.0.clear = and i16 %am.fabs.0.bits, 32767, !dbg !7",
+        "  %a = bitcast i16 %am.fabs.0.clear to bfloat, !dbg !7",
+    ]
+
+
+def test_vector_call_becomes_a_mask() -> None:
+    masked = bfloat.mask_absolute_values(f"{VECTOR}\n{SCALAR}")
+    assert "llvm.fabs" not in masked
+    assert "%am.fabs.0.clear = and <4 x i16> %am.fabs.0.bits, splat (i16 32767)" in masked
+    assert "%am.fabs.1.clear" in masked
+
+
+def test_other_types_stay() -> None:
+    text = "  %a = call float @llvm.fabs.f32(float %x)"
+    assert not bfloat.has_absolute_values(text)
+    assert bfloat.mask_absolute_values(text) == text
+
+
+def test_sign_and_magnitude_of_one_bfloat_compile() -> None:
+    source = """#include <metal_stdlib>
+    using namespace metal;
+    kernel void split(device const bfloat* x, device ushort* sign, device ushort* rest,
+                      uint i [[thread_position_in_grid]]) {
+      sign[i] = as_type<ushort>(x[i]) >> 15;
+      rest[i] = (as_type<ushort>(x[i]) & 0x7fff) > 0x3f80;
+    }"""
+    x = torch.tensor([1.0, -2.0, 3.0, -0.5], dtype=torch.bfloat16)
+    sign, rest = torch.zeros(4, dtype=torch.int16), torch.zeros(4, dtype=torch.int16)
+    anymetal.compile_shader(source).split(x, sign, rest, threads=4)
+    assert sign.tolist() == [0, 1, 0, 1]
+    assert rest.tolist() == [0, 1, 1, 0]
