@@ -42,8 +42,9 @@ class Contender:
         return result
 
 
-def coroutine(workload: Workload) -> Contender:
-    kernel = getattr(anymetal.compile_shader(workload.source("metal")), workload.name)
+def coroutine(workload: Workload, fast_math: bool = False) -> Contender:
+    library = anymetal.compile_shader(workload.source("metal"), fast_math=fast_math)
+    kernel = getattr(library, workload.name)
     arguments = [a if isinstance(a, torch.Tensor) else a.item() for a in workload.arguments]
 
     def call() -> None:

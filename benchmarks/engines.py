@@ -27,8 +27,9 @@ from timing import Times, interleave
 from workloads import MAKERS, Workload
 
 COROUTINE = "coroutine"
+FAST = "fast math"
 TORCH = "torch CPU"
-CONTENDERS = (COROUTINE, TORCH, *POCL_BUILDS)
+CONTENDERS = (COROUTINE, FAST, TORCH, *POCL_BUILDS)
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ class Results:
 def measure_workload(workload: Workload, pocl: Pocl | None, rounds: int, seconds: float) -> Row:
     contenders: dict[str, Contender] = {
         COROUTINE: coroutine(workload),
+        FAST: coroutine(workload, fast_math=True),
         TORCH: torch_cpu(workload),
     }
     if pocl is not None:
@@ -144,14 +146,14 @@ def describe_machine() -> dict[str, Any]:
 
 
 def workload_table(results: Results) -> Table:
-    table = Table(title="Kernels: milliseconds, minimum (median)")
+    table = Table(title="Kernels: milliseconds, minimum (median); ratios of the first column")
     table.add_column("kernel")
     shown = [n for n in CONTENDERS if results.pocl is not None or n not in POCL_BUILDS]
     for name in shown:
         table.add_column(name, justify="right")
     table.add_column("/ torch", justify="right")
     if results.pocl is not None:
-        table.add_column("/ PoCL, the faster", justify="right")
+        table.add_column("/ PoCL", justify="right")
     for row in results.rows:
         cells = [row.title, *(time_cell(row, name) for name in shown)]
         cells.append(times_sign(row.against_torch()))
@@ -262,6 +264,11 @@ def main() -> int:
         console.print(startup_table(results))
     console.print(goal_table(results.goals()))
     machine = results.machine
+    console.print(
+        "fast math: the same engine with fast_math=True. PoCL relaxed: -cl-fast-relaxed-math. "
+        "The ratio to PoCL is to the faster of its two builds.",
+        markup=False,
+    )
     console.print(
         f"{machine['processor']}, {machine['cores']} cores, torch {machine['torch']}, "
         f"{results.pocl or 'no PoCL'}; load {machine['load_before']:.2f} before, "

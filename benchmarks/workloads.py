@@ -45,7 +45,7 @@ def make_silu() -> Workload:
     y = torch.empty_like(x)
     return Workload(
         name="silu",
-        title="SiLU, 16M floats",
+        title="SiLU 16M",
         arguments=(x, y),
         output=y,
         threads=(x.numel() // 4,),
@@ -63,7 +63,7 @@ def make_rmsnorm() -> Workload:
     y = torch.empty_like(x)
     return Workload(
         name="rmsnorm",
-        title="RMSNorm, 4096 x 4096",
+        title="RMSNorm 4096x4096",
         arguments=(x, weight, y, np.uint32(columns), np.float32(epsilon)),
         output=y,
         threads=(rows * 256,),
@@ -80,7 +80,7 @@ def make_matmul() -> Workload:
     c = torch.empty(side, side)
     return Workload(
         name="matmul",
-        title="matmul 512^3, 32 x 32 tiles",
+        title="tiled matmul 512^3",
         arguments=(a, b, c, np.uint32(side)),
         output=c,
         threads=(side, side),
@@ -106,7 +106,7 @@ def make_attention() -> Workload:
 
     return Workload(
         name="attention",
-        title="attention, 2048 rows of 64",
+        title="attention 2048x64",
         arguments=(query, key, value, output, lengths, np.float32(1 / math.sqrt(head))),
         output=output,
         threads=(rows * 128,),

@@ -138,8 +138,9 @@ def run(bad: BadKernel, arguments: list[Argument]) -> None:
         assert bad.raises in [cls.__name__ for cls in type(caught.value).__mro__]
 
 
-def run_checked(bad: BadKernel) -> Report:
-    arguments = bad.arguments()
+def run_checked(bad: BadKernel, arguments: list[Argument] | None = None) -> Report:
+    if arguments is None:
+        arguments = bad.arguments()
     with anymetal.check(outputs=_outputs(bad, arguments), nan="nan" in bad.launch) as report:
         run(bad, arguments)
     return report

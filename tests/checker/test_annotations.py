@@ -16,9 +16,8 @@ from anymetal.nouns import Position
 
 def test_annotation_of_an_error() -> None:
     line = annotation(race())
-    assert line.startswith(
-        "::error file=kernels/softmax_rows.metal,line=41,col=9,title=race in softmax_rows::error[race]"
-    )
+    properties = "file=kernels/softmax_rows.metal,line=41,col=9,title=race in softmax_rows"
+    assert line.startswith(f"::error {properties}::error[race]")
     assert "%0A  write  thread 96" in line
     assert "\n" not in line
 
@@ -36,9 +35,7 @@ def test_special_characters_are_escaped() -> None:
     assert "100%25%0D%0Asure" in message
 
 
-def test_file_is_relative_to_the_workspace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_is_relative_to_the_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
     position = Position(str(tmp_path / "src" / "fill.metal"), 1, 2)
     line = annotation(overrun(place=replace(READ, position=position)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import threading
@@ -10,7 +11,7 @@ import timeit
 
 import pytest
 import torch
-from sightings import overrun, race, unwritten
+from sightings import race, unwritten
 
 import anymetal
 from anymetal import settings
@@ -193,10 +194,10 @@ sys.exit(7)
 """
 
 
-def run_program(pytestconfig: pytest.Config, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A program that finds two errors and a warning, and exits with 7."""
-    import os  # noqa: PLC0415
-
+def run_program(
+    pytestconfig: pytest.Config, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """A program that sees an error twice and a warning, and exits with 7."""
     tests = str(pytestconfig.rootpath / "tests" / "checker")
     env = {name: value for name, value in os.environ.items() if name != "GITHUB_ACTIONS"}
     return subprocess.run(
@@ -214,8 +215,10 @@ def test_process_prints_to_stderr_and_keeps_its_status(pytestconfig: pytest.Conf
     assert done.stdout == ""
     first, rest = done.stderr.split("after the error\n")
     assert first.startswith("error[out_of_bounds] in fill: ")
-    assert "out_of_bounds" not in rest
-    assert rest.startswith("warning[unwritten_output] in fill: ")
+    error, warning = rest.splitlines()[:2]
+    assert error.startswith("error[out_of_bounds] in fill: ")
+    assert error.endswith("kernels/softmax_rows.metal:7:5, seen 2 times")
+    assert warning.startswith("warning[unwritten_output] in fill: ")
     assert rest.endswith("anymetal check: 1 kernel, 1 launch, 1 error, 1 warning\n")
 
 

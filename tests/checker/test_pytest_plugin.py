@@ -162,7 +162,8 @@ def test_marker_checks_without_the_option(pytester: pytest.Pytester) -> None:
 )
 def test_marker_options(pytester: pytest.Pytester, arguments: str, outcome: dict[str, int]) -> None:
     text = LAUNCHES + (
-        f"\n@pytest.mark.metal_check({arguments})\ndef test_doubtful(): launch('fill', unwritten())\n"
+        f"\n@pytest.mark.metal_check({arguments})\n"
+        "def test_doubtful(): launch('fill', unwritten())\n"
     )
     run(pytester, text).assert_outcomes(**outcome)
 

@@ -16,8 +16,8 @@ from anymetal.checker.report import Report
 from anymetal.checker.sarif import sarif_data, sarif_text
 from anymetal.nouns import Position
 
-# For each object of the standard that we write: its properties, and the type of each. A star marks a
-# required one, a list an array of objects. The standard allows no other properties.
+# For each object of the standard that we write: its properties, and the type of each. A star marks
+# a required one, a list an array of objects. Other properties of an object are faults.
 OBJECTS: dict[str, dict[str, Any]] = {
     "log": {"$schema": str, "*version": str, "*runs": ["run"]},
     "run": {"*tool": "tool", "columnKind": str, "results": ["result"]},

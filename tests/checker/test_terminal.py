@@ -70,7 +70,9 @@ def test_finding_without_a_place_has_no_empty_line() -> None:
 
 
 def test_positions_in_three_dimensions() -> None:
-    assert who(replace(WRITE, thread=(1, 2, 0))) == "thread (1, 2, 0) of threadgroup (0, 0, 0), lane 0"
+    assert (
+        who(replace(WRITE, thread=(1, 2, 0))) == "thread (1, 2, 0) of threadgroup (0, 0, 0), lane 0"
+    )
     assert who(replace(WRITE, thread=None, lane=None)) == "threadgroup 0"
 
 

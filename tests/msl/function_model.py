@@ -15,7 +15,8 @@ Doubles = npt.NDArray[np.float64]
 
 SIZES = (1, 2, 3, 4)
 ARGUMENTS = "xyz"
-FORMATS = {"float": (np.float32, 24, 127), "half": (np.float16, 11, 15)}  # dtype, bits, top exponent
+# dtype, bits of the mantissa, largest exponent
+FORMATS = {"float": (np.float32, 24, 127), "half": (np.float16, 11, 15)}
 
 
 def vector(scalar: str, size: int) -> str:
@@ -31,7 +32,7 @@ def evaluate(
     prelude: str = "",
     fast_math: bool = False,
 ) -> Array:
-    """One row of results for each call, an expression in x, y, z: vectors made of the inputs' values.
+    """One row of results for each call, an expression in x, y, z: vectors of the inputs' values.
 
     The inputs are values of the scalar type, the results of `result` (the same type by default).
     """
@@ -85,8 +86,8 @@ def unit_in_last_place(scalar: str, exact: Doubles) -> Doubles:
 
 
 def ulps(scalar: str, got: Array, exact: Doubles) -> Doubles:
-    """Errors in units of the last place. What overflows counts as the next power of two; a NaN where
-    none belongs, a missing NaN and an exact zero of the wrong sign are infinitely wrong.
+    """Errors in units of the last place. What overflows counts as the next power of two; a NaN
+    where none belongs, a missing NaN and an exact zero of the wrong sign are infinitely wrong.
     """
     limit = 2.0 ** (FORMATS[scalar][2] + 1)
     values = wide(got)
@@ -109,12 +110,14 @@ def worst(scalar: str, got: Array, exact: Doubles, inputs: tuple[Array, ...]) ->
 
 
 def edges(scalar: str) -> Array:
-    """Zeros, denormals, the smallest and largest numbers, infinities, NaN, ties, whole and huge numbers."""
+    """Zeros, denormals, the smallest and largest numbers, infinities, NaN, ties, whole numbers."""
     dtype, bits, top = FORMATS[scalar]
-    tiny, normal, largest = 2.0 ** (2 - top - bits), 2.0 ** (1 - top), (2 - 2.0 ** (1 - bits)) * 2.0**top
-    positive = [0, tiny, 2 * tiny, normal - tiny, normal, normal + tiny, largest / 2, largest, np.inf]
+    tiny, normal = 2.0 ** (2 - top - bits), 2.0 ** (1 - top)
+    largest = (2 - 2.0 ** (1 - bits)) * 2.0**top
+    positive = [0, tiny, 2 * tiny, normal - tiny, normal, normal + tiny, largest / 2, largest]
     positive += [0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 10, 100, 2.0 ** (bits - 1), 2.0**bits]
-    positive += [1 - 2.0**-bits, 1 + 2.0 ** (1 - bits), 0.5 - 2.0 ** (-1 - bits), 1e-3, 88.5, 89, 103.9]
+    positive += [1 - 2.0**-bits, 1 + 2.0 ** (1 - bits), 0.5 - 2.0 ** (-1 - bits)]
+    positive += [1e-3, 88.5, 89, 103.9, np.inf]
     values = np.array([*positive, *(-value for value in positive), np.nan])
     return values.astype(dtype)
 
@@ -125,5 +128,5 @@ def samples(scalar: str, count: int, seed: int) -> Array:
     rng = np.random.default_rng(seed)
     width = np.dtype(dtype).itemsize
     bits = rng.integers(0, 256, (count // 2) * width, np.uint8).view(dtype)
-    everyday = (rng.standard_normal(count // 2) * rng.choice([0.1, 1, 30], count // 2)).astype(dtype)
-    return np.concatenate([edges(scalar), bits, everyday])
+    everyday = rng.standard_normal(count // 2) * rng.choice([0.1, 1, 30], count // 2)
+    return np.concatenate([edges(scalar), bits, everyday.astype(dtype)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -109,9 +110,10 @@ FUNCTIONS: dict[str, Callable[..., int]] = {
 
 
 def fields(kind: Type) -> list[tuple[int, int]]:
-    """Offset and size of bit fields: empty, one bit, in the middle, at the ends, the whole number."""
+    """Offset and size of bit fields: empty, one bit, in the middle, at the ends, the whole."""
     bits = kind.bits
-    return [(0, 0), (3, 0), (0, 1), (2, 3), (bits - 1, 1), (bits // 2, bits // 2), (1, bits - 1), (0, bits)]
+    middle = [(0, 0), (3, 0), (0, 1), (2, 3)]
+    return [*middle, (bits - 1, 1), (bits // 2, bits // 2), (1, bits - 1), (0, bits)]
 
 
 def cases(kind: Type) -> dict[str, Callable[..., int]]:
@@ -127,7 +129,8 @@ def cases(kind: Type) -> dict[str, Callable[..., int]]:
 
 
 def arguments(text: str) -> int:
-    return 1 + max("xyz".index(letter) for letter in "xyz" if f"{letter}," in text or f"{letter})" in text)
+    """How many of x, y, z a call takes."""
+    return 1 + max(index for index, letter in enumerate("xyz") if re.search(rf"\b{letter}\b", text))
 
 
 def inputs(kind: Type) -> tuple[list[int], list[int], list[int]]:

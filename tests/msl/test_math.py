@@ -1,4 +1,4 @@
-"""metal_math against float64: every function, type and vector size, within the specification's error."""
+"""metal_math against float64: every function, type and vector size, within Metal's error bounds."""
 
 from __future__ import annotations
 
@@ -215,8 +215,10 @@ FLOAT frexp_mantissa(FLOAT x) { INT exponent; return frexp(x, exponent); }
 def test_functions_with_two_results(scalar: str, size: int) -> None:
     x = samples(scalar, COUNT, 5)
     exact = wide(x)
-    calls = ["modf_whole(x)", "modf_rest(x)", "sincos_cosine(x)", "sincos_sine(x)", "cos(x)", "sin(x)"]
-    whole, rest, cosine, sine, cos, sin = evaluate(scalar, size, calls, (x,), prelude=SECOND_RESULTS)
+    names = ("modf_whole", "modf_rest", "sincos_cosine", "sincos_sine", "cos", "sin")
+    calls = [call(name, 1) for name in names]
+    results = evaluate(scalar, size, calls, (x,), prelude=SECOND_RESULTS)
+    whole, rest, cosine, sine, cos, sin = results
     with np.errstate(all="ignore"):
         exact_rest = np.copysign(np.where(np.isinf(exact), 0, exact - np.trunc(exact)), exact)
         assert ulps(scalar, whole, np.trunc(exact)).max() == 0
@@ -301,9 +303,15 @@ def test_internal_names_take_a_mode() -> None:
 def test_a_kernel_may_add_overloads_on_bfloat() -> None:
     prelude = """
     namespace metal {
-    METAL_FUNC bfloat exp(bfloat x) { return bfloat(__metal_exp(float(x), __METAL_MAYBE_FAST_MATH__)); }
-    METAL_FUNC bfloat abs(bfloat x) { return bfloat(__metal_fabs(float(x), __METAL_MAYBE_FAST_MATH__)); }
-    METAL_FUNC bfloat max(bfloat x, bfloat y) { return bfloat(__metal_fmax(float(x), float(y), 0)); }
+    METAL_FUNC bfloat exp(bfloat x) {
+      return bfloat(__metal_exp(float(x), __METAL_MAYBE_FAST_MATH__));
+    }
+    METAL_FUNC bfloat abs(bfloat x) {
+      return bfloat(__metal_fabs(float(x), __METAL_FAST_MATH__));
+    }
+    METAL_FUNC bfloat max(bfloat x, bfloat y) {
+      return bfloat(__metal_fmax(float(x), float(y), __METAL_PRECISE_MATH__));
+    }
     namespace precise { METAL_FUNC bfloat exp(bfloat x) { return metal::exp(x); } }
     }
     """
@@ -316,10 +324,12 @@ RESOLVED = (
     ("bfloat becomes float", "float r = exp(bfloat(1.0f));"),
     ("bfloat beats integers", "float r = abs(bfloat(1.0f)) + max(bfloat(1.0f), bfloat(2.0f));"),
     ("int becomes float next to it", "float r = pow(2, out[0]) + pow(out[0], 3);"),
-    ("precise takes float only", "float r = precise::sqrt(3) + precise::exp(half(1.0h)) + fast::log(2u);"),
-    ("scalar is widened", "float4 r = max(float4(out[0]), 0.0f) + clamp(float4(1.0f), 0.0f, 1.0f);"),
+    ("precise takes float only", "float r = precise::sqrt(3) + precise::exp(half(1.0h));"),
+    ("fast takes float only", "float r = fast::log(2u) + fast::max(1, 2.0f);"),
+    ("scalar is widened", "float4 r = max(float4(out[0]), 0.0f);"),
+    ("scalars are widened", "float4 r = clamp(float4(out[0]), 0.0f, 1.0f);"),
     ("scalar is widened on the left", "half2 r = min(1.0h, half2(out[0]));"),
-    ("short stays short", "short r = max(short(1), short(2)); static_assert(sizeof(abs(short(1))) == 2);"),
+    ("short stays short", "static_assert(sizeof(max(short(1), short(2))) == 2);"),
     ("a swizzle is a vector", "float4 v = out[0]; float2 r = sin(v.xy) + exp(v.wz);"),
     ("a packed vector becomes a vector", "packed_float3 p = float3(out[0]); float3 r = exp(p);"),
 )
@@ -345,6 +355,6 @@ def test_overload_is_ambiguous_as_in_metal(statements: str) -> None:
 
 
 def test_a_template_of_the_author_does_not_disturb() -> None:
-    prelude = "template <typename T> T exp(T x) { return x; }\ntemplate <typename T> T twice(T x) { return 2 * x; }"
-    got = values_of("float", ["metal::exp(0.0f)", "twice(metal::max(1.0f, 2.0f))", "::exp(5.0f)"], prelude)
-    assert got.tolist() == [1, 4, 5]
+    prelude = "template <typename T> T exp(T x) { return x; }"
+    got = values_of("float", ["metal::exp(0.0f)", "::exp(5.0f)", "max(1.0f, 2.0f)"], prelude)
+    assert got.tolist() == [1, 5, 2]

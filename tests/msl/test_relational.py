@@ -1,4 +1,4 @@
-"""metal_relational against numpy: tests of numbers, all, any, not, select, on every type and size."""
+"""metal_relational against numpy: kinds of numbers, all, any, not, select, on all types and sizes."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_select_takes_the_second_where_true(scalar: str, size: int) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_all_any_and_not(size: int) -> None:
     patterns = range(1 << size)
-    texts = [", ".join("true" if pattern >> k & 1 else "false" for k in range(size)) for pattern in patterns]
-    vectors = [f"{vector('bool', size)}({text})" for text in texts]
+    bits = [[str(bool(pattern >> k & 1)).lower() for k in range(size)] for pattern in patterns]
+    vectors = [f"{vector('bool', size)}({', '.join(components)})" for components in bits]
     everywhere = values_of("bool", [f"all({text})" for text in vectors])
     somewhere = values_of("bool", [f"any({text})" for text in vectors])
     assert everywhere.tolist() == [pattern == (1 << size) - 1 for pattern in patterns]

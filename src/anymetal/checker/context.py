@@ -5,8 +5,9 @@ thread (or task) has entered; a thread that has entered none, such as one of aut
 the one entered last anywhere. Findings go to that check alone, so a test can look at a defect on
 purpose while a check around it stays clean.
 
-With ANYMETAL_CHECK=1 each error is printed to stderr when it is found, and warnings and a summary
-when the process ends. The exit status stays the program's own: `anymetal check` is there to set it.
+With ANYMETAL_CHECK=1 each error is printed to stderr when it is found, and when the process ends how
+often each was seen, the warnings and a summary. The exit status stays the program's own:
+`anymetal check` is there to set it.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from anymetal import settings
 from anymetal.checker.annotations import annotation_lines, wanted
 from anymetal.checker.report import Report, Severities, checked_severities
-from anymetal.checker.terminal import print_findings, print_summary
+from anymetal.checker.terminal import print_findings, print_rest
 
 if TYPE_CHECKING:
     from anymetal.checker.finding import Finding
@@ -144,15 +146,15 @@ def check_process() -> Report:
 
 def _print_error(finding: Finding) -> None:
     if finding.severity == "error":
-        print_findings([finding], sys.stderr)
+        # How often is known at the end.
+        print_findings([replace(finding, count=1)], sys.stderr)
 
 
 def _print_rest(report: Report, process: int) -> None:
-    """What has not been printed yet. A forked child leaves this to the process that started it."""
+    """What is known at the end. A forked child leaves it to the process that started it."""
     if os.getpid() != process or not (report.launches or report.findings):
         return
-    print_findings(report.warnings, sys.stderr)
-    print_summary(report, sys.stderr)
+    print_rest(report, sys.stderr)
     for line in annotation_lines(report) if wanted() else ():
         print(line, file=sys.stderr)
 

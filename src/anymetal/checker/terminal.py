@@ -48,12 +48,15 @@ def print_findings(
 ) -> None:
     """Print some findings, without a summary."""
     lines = [line for finding in findings for line in finding_lines(finding)]
-    _print(lines, stream or sys.stdout, color)
+    if lines:
+        _print(lines, stream or sys.stdout, color)
 
 
-def print_summary(report: Report, stream: TextIO | None = None, color: bool | None = None) -> None:
-    """Print what ran and how much was found."""
-    _print([summary_line(report)], stream or sys.stdout, color)
+def print_rest(report: Report, stream: TextIO | None = None, color: bool | None = None) -> None:
+    """Print a report whose errors were printed when they were found: those in a line each."""
+    lines = [_short(finding) for finding in report.errors]
+    lines += [line for finding in report.warnings for line in finding_lines(finding)]
+    _print([*lines, summary_line(report)], stream or sys.stdout, color)
 
 
 def plain_report(report: Report) -> str:
@@ -148,6 +151,13 @@ def _headline(finding: Finding) -> Line:
         Span(finding.kernel, _EMPHASIS),
         Span(f": {finding.message}"),
     ]
+
+
+def _short(finding: Finding) -> Line:
+    """The headline, where and how often."""
+    at = where(finding.place)
+    often = f", seen {counted(finding.count, 'time')}"
+    return [*_headline(finding), Span(f"{' at ' if at else ''}{at}{often}", _QUIET)]
 
 
 def _tells(place: Place) -> bool:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 from anymetal.engines.coroutine import CoroutineEngine, CoroutineExecutable
-from anymetal.nouns import Program
+from anymetal.launch.workshop import Workshop
+from anymetal.msl.compile import compile_program
+from anymetal.nouns import Program, Scalar
 from anymetal.passes.counting import Costs, count_blocks
 from anymetal.passes.ir import parse
 
@@ -16,9 +19,10 @@ from anymetal.passes.ir import parse
 class Counts:
     """What all threads of one run did together.
 
-    Instructions are LLVM's, after the compiler's first optimisation: good for comparing two versions
-    of a kernel, not for what an Apple GPU executes. Collectives count as this engine does them.
-    Memory is what the code asks for: device is every buffer, caches are not modelled.
+    Instructions are LLVM's, after the compiler's first optimisation: good for comparing versions of
+    a kernel, not for what an Apple GPU executes. Collectives count as this engine does them, and
+    functions that could not be inlined (recursive ones) not at all. Memory is what the code asks
+    for: device is every buffer, caches are not modelled.
     """
 
     instructions: int = 0
@@ -60,3 +64,11 @@ class CountingProgram:
                 total[name] += passes * number
         ctypes.memset(self._counters, 0, ctypes.sizeof(self._counters))
         return Counts(**{field.name: total[field.name] for field in fields(Counts)})
+
+
+def compile_counting(
+    workshop: Workshop, kernel: str, constants: Mapping[str, Scalar]
+) -> CountingProgram:
+    """The kernel with counters of its own; it is compiled each time, as counting is rare."""
+    named: dict[int | str, Scalar] = {name: constants[name] for name in constants}
+    return CountingProgram(compile_program(workshop.prepared(), kernel, named))

@@ -15,6 +15,7 @@ from anymetal.checker.context import active, report_limit
 from anymetal.engines.coroutine import CoroutineExecutable
 from anymetal.errors import LimitError
 from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Extent, Frame, Sizes, extent
+from anymetal.launch.counts import Counts, compile_counting
 from anymetal.launch.error_buffer import ErrorBuffer
 from anymetal.launch.workshop import Workshop
 from anymetal.nouns import Argument, Scalar, Source
@@ -126,8 +127,10 @@ class Kernel:
         executable: CoroutineExecutable,
         constants: Mapping[str, Scalar],
         workshop: Workshop,
+        workers: int = _WORKERS,
     ) -> None:
         self.name = name
+        self._workers = workers
         self._workshop = workshop
         self.constants = dict(constants)
         self._executable = executable
@@ -188,7 +191,7 @@ class Kernel:
             if not (grid[0] and grid[1] and grid[2]):
                 pass
             elif check is None:
-                self._executable.launch(frame.address, grid, group, _WORKERS, memory)
+                self._executable.launch(frame.address, grid, group, self._workers, memory)
             else:
                 from anymetal.launch.checked_call import call_checked  # noqa: PLC0415
 
@@ -203,6 +206,14 @@ class Kernel:
             binder.give_back(frame)
         if errors is not None:
             errors.raise_reported(self.name)
+
+    def count(self, *args: Any, **keywords: Any) -> Counts:
+        """Run the kernel like a call, on one processor, and count what its threads do."""
+        program = compile_counting(self._workshop, self.name, self.constants)
+        Kernel(self.name, program.executable, self.constants, self._workshop, workers=1)(
+            *args, **keywords
+        )
+        return program.take()
 
     def _shape(self, threads: Extent | None, group_size: Extent | None) -> tuple[Sizes, Sizes]:
         """The grid and the threadgroup, each in three dimensions."""

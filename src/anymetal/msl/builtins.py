@@ -59,15 +59,8 @@ UNSUPPORTED_FUNCTIONS = {
     "intersection": "intersection functions: it has no ray tracing",
 }
 
-_TEXTURES = (
-    "texture1d texture1d_array texture2d texture2d_array texture2d_ms texture2d_ms_array texture3d "
-    "texturecube texturecube_array texture_buffer depth2d depth2d_array depth2d_ms "
-    "depth2d_ms_array depthcube depthcube_array"
-).split()
-_RAY_TRACING = (
-    "intersector intersection_query intersection_result intersection_function_table "
-    "acceleration_structure primitive_acceleration_structure instance_acceleration_structure"
-).split()
+_TEXTURES = ["texture1d", "texture1d_array", "texture2d", "texture2d_array", "texture2d_ms", "texture2d_ms_array", "texture3d", "texturecube", "texturecube_array", "texture_buffer", "depth2d", "depth2d_array", "depth2d_ms", "depth2d_ms_array", "depthcube", "depthcube_array"]
+_RAY_TRACING = ["intersector", "intersection_query", "intersection_result", "intersection_function_table", "acceleration_structure", "primitive_acceleration_structure", "instance_acceleration_structure"]
 UNSUPPORTED_TYPES = {
     **dict.fromkeys(_TEXTURES, "textures"),
     **dict.fromkeys(_RAY_TRACING, "ray tracing"),
@@ -84,11 +77,9 @@ UNSUPPORTED_TYPES = {
 # ---- Types the language itself names -------------------------------------------------------------
 
 SCALARS = frozenset(
-    "bool char uchar short ushort int uint long ulong half bfloat float size_t ptrdiff_t int8_t "
-    "uint8_t int16_t uint16_t int32_t uint32_t int64_t uint64_t float16_t bfloat16_t float32_t "
-    "unsigned signed".split()
+    ["bool", "char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "half", "bfloat", "float", "size_t", "ptrdiff_t", "int8_t", "uint8_t", "int16_t", "uint16_t", "int32_t", "uint32_t", "int64_t", "uint64_t", "float16_t", "bfloat16_t", "float32_t", "unsigned", "signed"]
 )
-_VECTOR_ELEMENTS = "bool char uchar short ushort int uint long ulong half bfloat float".split()
+_VECTOR_ELEMENTS = ["bool", "char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "half", "bfloat", "float"]
 VECTORS = frozenset(f"{element}{count}" for element in _VECTOR_ELEMENTS for count in (2, 3, 4))
 _PACKED = frozenset(f"packed_{name}" for name in VECTORS)
 _MATRICES = frozenset(
@@ -97,9 +88,9 @@ _MATRICES = frozenset(
     for columns in (2, 3, 4)
     for rows in (2, 3, 4)
 )
-_ATOMICS = frozenset("atomic_int atomic_uint atomic_bool atomic_float atomic_ulong".split())
+_ATOMICS = frozenset(["atomic_int", "atomic_uint", "atomic_bool", "atomic_float", "atomic_ulong"])
 KNOWN_TYPES = SCALARS | VECTORS | _PACKED | _MATRICES | _ATOMICS | {"void"}
-KNOWN_TEMPLATES = frozenset("vec array atomic matrix simdgroup_matrix packed_vec".split())
+KNOWN_TEMPLATES = frozenset(["vec", "array", "atomic", "matrix", "simdgroup_matrix", "packed_vec"])
 
 # What a built-in value may be: its scalar forms, and with a digit behind them its vectors.
 BUILTIN_SCALARS = frozenset({"uint", "ushort", "unsigned", "unsigned int", "unsigned short"})

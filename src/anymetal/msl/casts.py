@@ -94,7 +94,7 @@ def _closes_cast(tokens: TokenRange, index: int, types: frozenset[str]) -> bool:
     return is_type and not tokens.is_name(opening - 1)
 
 
-_SCALARS = frozenset("bool char uchar short ushort int uint long ulong float half bfloat".split())
+_SCALARS = frozenset(["bool", "char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "float", "half", "bfloat"])
 
 
 def operand_end(tokens: TokenRange, index: int) -> int | None:

@@ -30,14 +30,8 @@ _LANGUAGE_FLAGS = (
 ).split()
 _SAFE_MATH_FLAGS = ["-ffp-contract=on"]
 # Everything of fast math but the promise that no infinity or NaN occurs: kernels mask with -INFINITY.
-_FAST_MATH_FLAGS = (
-    "-ffp-contract=fast -fassociative-math -freciprocal-math -fno-signed-zeros -fno-trapping-math "
-    "-fapprox-func -D__FAST_MATH__=1"
-).split()
-_DIAGNOSTIC_FLAGS = (
-    "-w -ferror-limit=20 -fshow-overloads=best -fno-caret-diagnostics -fno-color-diagnostics "
-    "-fno-elide-type -ftemplate-backtrace-limit=0 -fmacro-backtrace-limit=0"
-).split()
+_FAST_MATH_FLAGS = ["-ffp-contract=fast", "-fassociative-math", "-freciprocal-math", "-fno-signed-zeros", "-fno-trapping-math", "-fapprox-func", "-D__FAST_MATH__=1"]
+_DIAGNOSTIC_FLAGS = ["-w", "-ferror-limit=20", "-fshow-overloads=best", "-fno-caret-diagnostics", "-fno-color-diagnostics", "-fno-elide-type", "-ftemplate-backtrace-limit=0", "-fmacro-backtrace-limit=0"]
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,16 @@ from typing import NoReturn
 from anymetal.errors import KernelSyntaxError, UnsupportedError
 from anymetal.msl import clang
 from anymetal.msl.entry import metal_spelling
-from anymetal.msl.source_map import Origins, SourceMap
+from anymetal.msl.source_map import Origins
 from anymetal.nouns import Position, Source
 
 _MESSAGE = re.compile(r"(.+?):(\d+):(\d+): (fatal error|error|warning|note): (.*)")
-_INTERNAL = re.compile(r"'am_type_\d+' \(aka '([^']*)'\)")
+_THREADGROUP_TYPE = re.compile(r"'am_type_\d+' \(aka '([^']*)'\)")
+_INTERNAL_NAME = re.compile(r"\bam_(?:word_)?(\w+)")
+_SAME_TWICE = re.compile(r"'([^']*)' \(aka '\1'\)")
+
+Place = Callable[[int, int], "Position | None"]
+Excerpt = Callable[["Position"], "str | None"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ def parse_messages(output: str) -> list[Message]:
 
 def raise_problems(
     problems: list[Problem],
-    excerpt: Callable[[Position], str | None],
+    excerpt: Excerpt,
     kind: type[KernelSyntaxError] = KernelSyntaxError,
 ) -> NoReturn:
     """Raises one error that lists all problems, each with its line and a caret."""
@@ -58,7 +63,7 @@ def raise_problems(
     raise kind(f"{text}\n{errors} error{'s' if errors != 1 else ''} generated.")
 
 
-def render(problem: Problem, excerpt: Callable[[Position], str | None]) -> str:
+def render(problem: Problem, excerpt: Excerpt) -> str:
     """As clang prints it: the place, the message, the line and a caret."""
     if problem.position is None:
         return f"{problem.severity}: {problem.text}"
@@ -83,33 +88,52 @@ def raise_preprocessor_errors(output: str, source: Source) -> NoReturn:
     raise_problems(problems, origins.excerpt, UnsupportedError if unsupported else KernelSyntaxError)
 
 
-def raise_compiler_errors(
-    output: str, source_map: SourceMap, first_line: int, fallback: Position | None = None
-) -> NoReturn:
-    """Maps the messages of a compilation; line `first_line` of its input is the first rewritten one."""
+def raise_compiler_errors(output: str, place: Place, excerpt: Excerpt) -> NoReturn:
+    """Raises what clang said about the rewritten text, in terms of the author's text.
+
+    `place` gives the author's position for a line and column of the compiler's input.
+    """
     problems: list[Problem] = []
-    for message in parse_messages(output):
-        position = None
-        if message.file == clang.INPUT_NAME:
-            position = source_map.position(message.line - first_line + 1, message.column)
-        if position is None:
-            position = _anchor(problems, fallback)
-        problems.append(Problem(position, message.severity, clean(message.text)))
+    for group in _groups(parse_messages(output)):
+        problems += _translate(group, place)
     if not any(problem.severity == "error" for problem in problems):
-        problems.append(Problem(fallback, "error", clean(output.strip())))
-    raise_problems(_without_repeats(problems), source_map.excerpt)
+        problems.append(Problem(None, "error", clean(output.strip())))
+    raise_problems(list(dict.fromkeys(problems)), excerpt)
 
 
-def _anchor(problems: list[Problem], fallback: Position | None) -> Position | None:
-    return problems[-1].position if problems else fallback
+def _groups(messages: list[Message]) -> list[list[Message]]:
+    """Each error with the notes that follow it."""
+    groups: list[list[Message]] = []
+    for message in messages:
+        if message.severity != "note" or not groups:
+            groups.append([])
+        groups[-1].append(message)
+    return groups
 
 
-def _without_repeats(problems: list[Problem]) -> list[Problem]:
-    return list(dict.fromkeys(problems))
+def _translate(group: list[Message], place: Place) -> list[Problem]:
+    """An error inside our headers belongs to the author's line that led there."""
+    places = [
+        place(message.line, message.column) if message.file == clang.INPUT_NAME else None
+        for message in group
+    ]
+    anchor = next((position for position in places if position is not None), None)
+    problems = []
+    for message, position in zip(group, places, strict=True):
+        is_ours = position is None and message.file == clang.INPUT_NAME
+        if message.severity == "note" and (is_ours or _INTERNAL_NAME.search(message.text)):
+            continue
+        text = message.text
+        if anchor is None and message.file != clang.INPUT_NAME:
+            text = f"{text} (in {message.file})"
+        problems.append(Problem(position or anchor, message.severity, clean(text)))
+    return problems
 
 
 def clean(text: str) -> str:
     """No internal names in what the author reads."""
-    text = _INTERNAL.sub(r"'threadgroup \1'", text)
-    text = re.sub(r"\bam_word_(\w+)", r"\1", text)
-    return metal_spelling(text)
+    if "am_kernel_" in text:
+        return "no kernel matches this instantiation"
+    text = _THREADGROUP_TYPE.sub(r"'threadgroup \1'", text)
+    text = metal_spelling(_INTERNAL_NAME.sub(r"\1", text))
+    return _SAME_TWICE.sub(r"'\1'", text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from anymetal.msl.structure import Structure
 from anymetal.msl.tokens import TokenRange
@@ -19,9 +20,13 @@ class Integers:
         self._read_enums(structure)
         self._read_variables(structure)
 
-    def evaluate(self, start: int, end: int) -> int | None:
-        """The value, or None where the range is no integer constant that we can see."""
-        return _Parser(self.tokens, start, end, self.values).value()
+    def evaluate(self, start: int, end: int, given: Mapping[str, int] | None = None) -> int | None:
+        """The value, or None where the range is no integer constant that we can see.
+
+        `given` are further names, those of template parameters.
+        """
+        values = {**self.values, **given} if given else self.values
+        return _Parser(self.tokens, start, end, values).value()
 
     def _read_enums(self, structure: Structure) -> None:
         for enum in structure.enums:
@@ -46,7 +51,7 @@ class Integers:
 class _Parser:
     """Recursive descent over one range; any surprise makes the whole value None."""
 
-    def __init__(self, tokens: TokenRange, index: int, end: int, values: dict[str, int]) -> None:
+    def __init__(self, tokens: TokenRange, index: int, end: int, values: Mapping[str, int]) -> None:
         self.tokens = tokens
         self.index = index
         self.end = end

@@ -10,9 +10,9 @@ from anymetal.msl.tokens import TokenRange
 _DECIMAL = re.compile(r"((?:\d[\d']*)?\.?(?:\d[\d']*)?(?:[eE][+-]?\d+)?)([a-zA-Z]*)")
 _HEXADECIMAL = re.compile(r"(0[xX][\da-fA-F'.]+[pP][+-]?\d+)([a-zA-Z]*)")
 
-# Metal is C++14 or C++17: these are ordinary names there.
-_LATER_KEYWORDS = frozenset(
-    "concept requires co_await co_return co_yield constinit consteval char8_t".split()
+# Metal is C++14 or C++17: these are ordinary names there. And a kernel may be called `main`.
+_OTHER_NAMES = frozenset(
+    ["concept", "requires", "co_await", "co_return", "co_yield", "constinit", "consteval", "char8_t", "main"]
 )
 RENAMED = "am_word_"
 
@@ -23,7 +23,7 @@ def rewrite_literals(tokens: TokenRange, edits: Edits) -> None:
             text = rewrite_number(token.text)
             if text != token.text:
                 edits.word(index, text)
-        elif token.kind == "name" and token.text in _LATER_KEYWORDS:
+        elif token.kind == "name" and token.text in _OTHER_NAMES:
             edits.word(index, RENAMED + token.text)
 
 

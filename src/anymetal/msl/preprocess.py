@@ -17,7 +17,8 @@ from anymetal.nouns import Source
 
 _MARKER = re.compile(r'# (\d+) "((?:\\.|[^"\\])*)"')
 _PRAGMA = re.compile(r"\s*#\s*pragma\b\s*(.*)")
-_UNROLL = re.compile(r"(?:clang\s+loop\s+)?unroll\b")
+_KEPT_PRAGMA = re.compile(r"(?:clang\s+loop\s+)?(?:no)?unroll\b|clang\s+fp\b")
+_METAL_MATH = re.compile(r"METAL\s+fp\s+(contract|math_mode)\s*\(\s*(\w+)\s*\)")
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class _Reader:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.origins = Origins(files={source.name: source.text})
+        self.origins = Origins(files={source.name: _unix_lines(source.text)})
         self.tokens: list[Token] = []
         self.headers: dict[str, None] = {}
         self.digests: dict[str, str] = {}
@@ -103,7 +104,7 @@ class _Reader:
             return True
         if file not in self.origins.files:
             content = path.read_bytes()
-            self.origins.files[file] = content.decode(errors="replace")
+            self.origins.files[file] = _unix_lines(content.decode(errors="replace"))
             self.digests[str(path)] = hashlib.sha256(content).hexdigest()
         return False
 
@@ -112,24 +113,41 @@ class _Reader:
         pragma = _PRAGMA.match(line)
         if pragma is None:
             self.tokens.extend(tokenize_line(line, index))
-        elif _UNROLL.match(pragma[1]):
-            self.tokens.append(Token("pragma", f"#pragma {pragma[1]}", True, index, 0))
+        elif (kept := _kept_pragma(pragma[1])) is not None:
+            self.tokens.append(Token("pragma", f"#pragma {kept}", True, index, 0))
         else:
             return
         self.origins.lines.append(Line(file, number, line))
 
     def _settle_unroll_arguments(self) -> None:
         """clang -E expands no macro in a pragma: an argument that was a macro is dropped."""
-        names = {token.text for token in self.tokens if token.kind == "name"}
+        names = {token.text for token in self.tokens if token.kind == "name"} | _PRAGMA_WORDS
         for token in self.tokens:
-            if token.kind != "pragma":
+            if token.kind != "pragma" or "unroll" not in token.text:
                 continue
-            words = re.findall(r"[A-Za-z_]\w*", token.text.partition("(")[2])
-            if any(word not in names for word in words if word not in _UNROLL_WORDS):
-                token.text = token.text.partition("(")[0]
+            head, word, argument = token.text.partition("unroll")
+            if any(name not in names for name in re.findall(r"[A-Za-z_]\w*", argument)):
+                token.text = head + word
 
 
-_UNROLL_WORDS = frozenset({"enable", "disable", "full", "u", "U"})
+_PRAGMA_WORDS = frozenset({"enable", "disable", "full", "u", "U"})
+
+
+def _unix_lines(text: str) -> str:
+    return text.replace("\r\n", "\n")
+
+
+def _kept_pragma(text: str) -> str | None:
+    """The pragma for clang, or None when it says nothing here."""
+    if _KEPT_PRAGMA.match(text):
+        return text
+    metal = _METAL_MATH.match(text)
+    if metal is None:
+        return None
+    if metal[1] == "contract":
+        return f"clang fp contract({metal[2]})"
+    relaxed = "off" if metal[2] == "safe" else "on"
+    return f"clang fp reassociate({relaxed}) reciprocal({relaxed})"
 
 
 def _unescape(name: str) -> str:

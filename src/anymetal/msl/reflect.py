@@ -39,8 +39,11 @@ class Kernel:
 
     function: Function
     name: str
+    host_name: str | None
     parameters: list[KernelParameter]
     attributes: tuple[Attribute, ...]
+    max_total_threads: tuple[int, int] | None  # the attribute's argument
+    limit: int | None = None  # its value, in a kernel that is no template
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Instance:
     expression: tuple[int, int]  # `f<float>`, qualified as written
     parameters: tuple[int, int] | None  # the parentheses of the `void f<float>(...)` form
     kernel: Kernel
+    max_total_threads: int | None
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,6 @@ class Reflection:
     kernels: list[Kernel] = field(default_factory=list)
     instances: list[Instance] = field(default_factory=list)
     constants: list[ConstantDeclaration] = field(default_factory=list)
-    kernel_instantiations: list[Instantiation] = field(default_factory=list)
 
 
 def reflect(structure: Structure, origins: Origins) -> Reflection:
@@ -159,7 +162,9 @@ class _Reflector:
             self._function_constant(variable)
         for function in self.structure.functions:
             if function.body is not None and is_kernel(self.tokens, function):
-                self.result.kernels.append(self._kernel(function))
+                kernel = self._kernel(function)
+                kernel.limit = self.max_total_threads(kernel, None)
+                self.result.kernels.append(kernel)
         by_name: dict[str, list[Kernel]] = {}
         for kernel in self.result.kernels:
             by_name.setdefault(kernel.name, []).append(kernel)
@@ -180,7 +185,16 @@ class _Reflector:
         if len(ranges) == 1 and self.tokens.spell(*ranges[0]) == "void":
             ranges = []
         parameters = [self._parameter(*tokens) for tokens in ranges]
-        return Kernel(function, name, self._give_indices(parameters), attributes)
+        by_name = {attribute.name: attribute.argument for attribute in attributes}
+        host_name = by_name.get("host_name")
+        return Kernel(
+            function,
+            name,
+            self._string(*host_name) if host_name is not None else None,
+            self._give_indices(parameters),
+            attributes,
+            by_name.get("max_total_threads_per_threadgroup"),
+        )
 
     def _parameter(self, start: int, end: int) -> KernelParameter:
         tokens = self.tokens
@@ -247,7 +261,6 @@ class _Reflector:
         marked = any(a.name == "kernel" for a in attributes)
         if not (named or marked or any(tokens.text(i) == "kernel" for i in plain)):
             return
-        self.result.kernel_instantiations.append(declaration)
         last = plain[-1]
         parameters = None
         if tokens.text(last) == ")":
@@ -259,9 +272,41 @@ class _Reflector:
             return
         name = self._string(*named[0].argument)
         kernel = _nearest(kernels, declaration.scope, parameters, tokens)
+        expression = (first, last + 1)
         self.result.instances.append(
-            Instance(declaration, name, (first, last + 1), parameters, kernel)
+            Instance(
+                declaration,
+                name,
+                expression,
+                parameters,
+                kernel,
+                self.max_total_threads(kernel, expression),
+            )
         )
+
+    def max_total_threads(self, kernel: Kernel, expression: tuple[int, int] | None) -> int | None:
+        """The attribute's value; in a template its argument may name template parameters."""
+        if kernel.max_total_threads is None:
+            return None
+        given = {} if expression is None else self._template_values(kernel, *expression)
+        return self.integers.evaluate(*kernel.max_total_threads, given)
+
+    def _template_values(self, kernel: Kernel, first: int, end: int) -> dict[str, int]:
+        """Integer template parameters of a kernel and what an instance gives for them."""
+        tokens = self.tokens
+        opening = next((i for i in range(first, end) if tokens.text(i) == "<"), None)
+        arguments = [] if opening is None else tokens.split_commas(opening + 1, end - 1)
+        head = kernel.function.start + 1  # the `<` behind `template`
+        values: dict[str, int] = {}
+        parameters = tokens.split_commas(head + 1, tokens.angle_end(head) or head + 1)
+        for number, (start, stop) in enumerate(parameters):
+            name = declared_name(tokens, start, stop)
+            default = next((i for i in range(start, stop) if tokens.text(i) == "="), stop)
+            argument = arguments[number] if number < len(arguments) else (default + 1, stop)
+            value = self.integers.evaluate(*argument, values)
+            if name is not None and value is not None:
+                values[tokens.text(name)] = value
+        return values
 
     def _template_name(self, last: int, start: int) -> int:
         """The first token of `a::f<x>` that ends at `last`."""

@@ -13,7 +13,8 @@ from anymetal.msl.overloads import OverloadMerger
 from anymetal.msl.preprocess import Preprocessed
 from anymetal.msl.reflect import Instance, Kernel, Reflection
 from anymetal.msl.source_map import SourceMap
-from anymetal.msl.structure import Function, Structure
+from anymetal.msl.structure import Declaration, Structure
+from anymetal.msl.swizzles import rewrite_swizzles
 from anymetal.msl.threadgroup import ThreadgroupRewriter, unaccounted
 from anymetal.nouns import EntryPoint, FunctionConstant, Position, ThreadgroupVariable
 
@@ -49,9 +50,12 @@ class _Rewriter:
         erase_spaces(self.tokens, self.structure.functions, self.edits)
         literals.rewrite_literals(self.tokens, self.edits)
         CastRewriter(self.structure, self.edits).run()
+        rewrite_swizzles(self.tokens, self.edits)
         self._functions()
+        self._inlining()
         self._function_constants()
-        for instantiation in self.reflection.kernel_instantiations:
+        for instantiation in self.structure.instantiations:
+            # Whatever is used is instantiated without being told; nothing else shall be emitted.
             self.edits.remove(instantiation.start, instantiation.end)
         for kernel in self.reflection.kernels:
             self.threadgroup.rewrite(kernel)
@@ -98,6 +102,12 @@ class _Rewriter:
                     self.edits.remove(function.head + offset)
             if function.body is not None and "inline" not in words and "friend" not in words:
                 self.edits.insert(function.head, "inline")
+
+    def _inlining(self) -> None:
+        """`noinline` would keep a barrier out of the kernel's own function."""
+        for index, text in enumerate(self.tokens.texts):
+            if text in ("noinline", "__noinline__"):
+                self.edits.word(index, "always_inline")
 
     def _function_constants(self) -> None:
         for constant in self.reflection.constants:
@@ -146,29 +156,42 @@ class _Rewriter:
         return entries
 
     def _plain(self, kernel: Kernel) -> EntryPoint:
-        # Qualified: a kernel may be called `step`, a name that `using namespace metal` brings too.
-        path = [space for space in kernel.function.scope.path if space]
-        expression = "&" + "::".join(["", *path, kernel.name])
-        return self._entry(kernel, kernel.name, expression, kernel.function)
+        name = kernel.host_name or kernel.name
+        expression = "&" + self._qualified(kernel, kernel.function.name)
+        return self._entry(kernel, name, expression, kernel.function, kernel.limit)
 
     def _instance(self, instance: Instance) -> EntryPoint:
-        expression = "&" + spell_edited(self.tokens, self.edits, *instance.expression)
+        expression = "&" + self._qualified(instance.kernel, instance.expression)
         if instance.parameters is not None:
             opening, close = instance.parameters
             parameters = spell_edited(self.tokens, self.edits, opening, close + 1)
             expression = f"static_cast<void (*){parameters}>({expression})"
-        return self._entry(instance.kernel, instance.name, expression, instance.declaration)
+        limit = instance.max_total_threads
+        return self._entry(instance.kernel, instance.name, expression, instance.declaration, limit)
+
+    def _qualified(self, kernel: Kernel, name: tuple[int, int]) -> str:
+        """A kernel may be called `step`, a name that `using namespace metal` brings too."""
+        first, end = name
+        while self.tokens.text(first + 1) == "::" and first + 2 < end:
+            first += 2
+        path = [space for space in kernel.function.scope.path if space]
+        return "::".join(["", *path, spell_edited(self.tokens, self.edits, first, end)])
 
     def _entry(
-        self, kernel: Kernel, name: str, expression: str, declaration: Function | object
+        self,
+        kernel: Kernel,
+        name: str,
+        expression: str,
+        declaration: Declaration,
+        limit: int | None,
     ) -> EntryPoint:
-        function = kernel.function
-        scope = declaration.scope  # type: ignore[attr-defined]
+        is_instance = declaration is not kernel.function
+        place = declaration.start if is_instance else kernel.function.name[0]
         return EntryPoint(
             name=name,
             expression=expression,
             parameters=tuple(parameter.noun for parameter in kernel.parameters),
-            position=self._position(function.name[0]),
-            max_total_threads=None,
-            scope="::".join(scope.path),
+            position=self._position(place),
+            max_total_threads=limit,
+            scope="::".join(declaration.scope.path),
         )

@@ -25,7 +25,7 @@ from anymetal.msl.tokens import TokenRange
 _REFUSED_WORDS = {
     **{
         word: f"'{word}' is not supported in Metal"
-        for word in "double goto try catch throw new virtual dynamic_cast typeid".split()
+        for word in ["double", "goto", "try", "catch", "throw", "new", "virtual", "dynamic_cast", "typeid"]
     },
     "asm": "illegal asm statement",
     "__asm__": "illegal asm statement",

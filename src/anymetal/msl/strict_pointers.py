@@ -9,7 +9,7 @@ from anymetal.msl.structure import Structure
 
 _QUALIFIERS = frozenset({"const", "volatile"})
 _SPECIFIERS = _QUALIFIERS | frozenset(
-    "constexpr static inline typename struct class mutable friend extern".split()
+    ["constexpr", "static", "inline", "typename", "struct", "class", "mutable", "friend", "extern"]
 )
 _BEHIND_DECLARATOR = frozenset({",", ")", "=", ";", "[", "{", ":", "(", ">", ""})
 

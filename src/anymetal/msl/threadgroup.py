@@ -87,7 +87,7 @@ def read_declaration(tokens: TokenRange, start: int, end: int) -> ThreadgroupDec
     return None
 
 
-_STATEMENT_WORDS = frozenset("return if for while do switch case break continue using typedef".split())
+_STATEMENT_WORDS = frozenset(["return", "if", "for", "while", "do", "switch", "case", "break", "continue", "using", "typedef"])
 
 
 def _space_of_pointer(tokens: TokenRange, star: int) -> bool:
@@ -174,7 +174,7 @@ class ThreadgroupRewriter:
             pieces += [
                 f"if (am_self()->index == 0) {{ {alias} am_initial_{slot}",
                 range(*declarator.initialiser),
-                f"; am_store_initial(",
+                "; am_store_initial(",
                 name,
                 f", am_initial_{slot}); }}",
             ]

@@ -1,7 +1,7 @@
 """llvm.fabs on bfloat as a bit mask.
 
-LLVM 22's generator of x86 code fails an assertion when the bits of a bfloat are used beside those of its
-absolute value. The optimiser makes llvm.fabs of any mask that clears a sign, so this comes last.
+LLVM 22's generator of x86 code fails an assertion when the bits of a bfloat are used beside those of
+its absolute value. The optimiser makes llvm.fabs of any mask that clears a sign, so this comes last.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import re
 
 _CALL = re.compile(
     r"^(?P<indent> *)(?P<result>%\S+) = (?:\w+ )*?call [\w ]*?(?P<type>bfloat|<\d+ x bfloat>) "
-    r"@llvm\.fabs\.(?:v\d+)?bf16\((?P=type) (?:noundef )?(?P<value>[^,)]+)\)[^,\n]*(?P<metadata>.*)$",
+    r"@llvm\.fabs\.(?:v\d+)?bf16\((?P=type) (?:noundef )?(?P<value>[^,)]+)\)"
+    r"[^,\n]*(?P<metadata>.*)$",
     re.MULTILINE,
 )
 

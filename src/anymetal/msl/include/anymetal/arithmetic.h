@@ -22,15 +22,15 @@ struct am_wrapping<T, true> {
   typedef ulong type;
 };
 
-#define AM_WRAPPING_OPERATION(NAME, OP)                        \
-  template <class T>                                           \
-  AM_INLINE constexpr T NAME(T a, T b) {                       \
-    if constexpr (am_is_integer<T>) {                          \
-      typedef typename am_wrapping<T>::type wide;              \
-      return static_cast<T>(wide(a) OP wide(b));               \
-    } else {                                                   \
-      return static_cast<T>(a OP b);                           \
-    }                                                          \
+#define AM_WRAPPING_OPERATION(NAME, OP)           \
+  template <class T>                              \
+  AM_INLINE constexpr T NAME(T a, T b) {          \
+    if constexpr (am_is_integer<T>) {             \
+      typedef typename am_wrapping<T>::type wide; \
+      return static_cast<T>(wide(a) OP wide(b));  \
+    } else {                                      \
+      return static_cast<T>(a OP b);              \
+    }                                             \
   }
 AM_WRAPPING_OPERATION(am_add, +)
 AM_WRAPPING_OPERATION(am_subtract, -)

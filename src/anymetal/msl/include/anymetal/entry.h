@@ -167,14 +167,15 @@ struct am_description {
   char type[Length];  // __PRETTY_FUNCTION__: the reader cuts the type out
 };
 
+// void, and classes that are only declared, have no size of their own.
 template <class T>
 struct am_extent {
-  static constexpr unsigned size = sizeof(T), align = alignof(T);
+  static constexpr unsigned size = 1, align = 1;
 };
 template <class T>
-  requires(__is_void(T))
+  requires(!__is_void(T) && sizeof(T) > 0)
 struct am_extent<T> {
-  static constexpr unsigned size = 1, align = 1;
+  static constexpr unsigned size = sizeof(T), align = alignof(T);
 };
 
 template <class Element>

@@ -25,28 +25,34 @@ class initializer_list {
 
 namespace metal {
 
-// Builds a vector from AM_EXPRESSION(component) of each component.
-#define AM_PER_COMPONENT(VECTOR, E)                  \
-  if constexpr (N == 2) {                            \
-    return VECTOR(E(x), E(y));                       \
-  } else if constexpr (N == 3) {                     \
-    return VECTOR(E(x), E(y), E(z));                 \
-  } else {                                           \
-    return VECTOR(E(x), E(y), E(z), E(w));           \
+// Builds a vector from E(component) of each component.
+#define AM_PER_COMPONENT(VECTOR, E)        \
+  if constexpr (N == 2) {                  \
+    return VECTOR(E(x), E(y));             \
+  } else if constexpr (N == 3) {           \
+    return VECTOR(E(x), E(y), E(z));       \
+  } else {                                 \
+    return VECTOR(E(x), E(y), E(z), E(w)); \
   }
 
-#define AM_BINARY(OP, RESULT, E, CONSTRAINT)                                  \
-  AM_VECTOR_INLINE friend constexpr RESULT operator OP(V a, V b) requires CONSTRAINT { \
-    AM_PER_COMPONENT(RESULT, E)                                               \
+#define AM_BINARY(OP, RESULT, E, CONSTRAINT)                     \
+  AM_VECTOR_INLINE friend constexpr RESULT operator OP(V a, V b) \
+    requires CONSTRAINT                                          \
+  {                                                              \
+    AM_PER_COMPONENT(RESULT, E)                                  \
   }
-#define AM_COMPOUND(OP, CONSTRAINT)                                                \
-  AM_VECTOR_INLINE friend constexpr V& operator OP##=(V& a, V b) requires CONSTRAINT {    \
-    return a = a OP b;                                                             \
+#define AM_COMPOUND(OP, CONSTRAINT)                               \
+  AM_VECTOR_INLINE friend constexpr V& operator OP##=(V & a, V b) \
+    requires CONSTRAINT                                           \
+  {                                                               \
+    return a = a OP b;                                            \
   }
 #define AM_ARITHMETIC(OP, E, CONSTRAINT) AM_BINARY(OP, V, E, CONSTRAINT) AM_COMPOUND(OP, CONSTRAINT)
-#define AM_UNARY(OP, RESULT, E, CONSTRAINT)                                \
-  AM_VECTOR_INLINE friend constexpr RESULT operator OP(V a) requires CONSTRAINT { \
-    AM_PER_COMPONENT(RESULT, E)                                            \
+#define AM_UNARY(OP, RESULT, E, CONSTRAINT)                 \
+  AM_VECTOR_INLINE friend constexpr RESULT operator OP(V a) \
+    requires CONSTRAINT                                     \
+  {                                                         \
+    AM_PER_COMPONENT(RESULT, E)                             \
   }
 
 #define AM_E_ADD(c) am_add<T>(a.c, b.c)
@@ -69,8 +75,8 @@ namespace metal {
 #define AM_E_GREATER(c) a.c > b.c
 #define AM_E_LESS_EQUAL(c) a.c <= b.c
 #define AM_E_GREATER_EQUAL(c) a.c >= b.c
-#define AM_E_BOTH(c) a.c && b.c
-#define AM_E_EITHER(c) a.c || b.c
+#define AM_E_BOTH(c) (a.c && b.c)
+#define AM_E_EITHER(c) (a.c || b.c)
 
 // Operators of vec<T, N>, found through argument-dependent lookup; scalars convert implicitly.
 template <class T, int N>
@@ -104,14 +110,26 @@ struct am_vector_operators {
   AM_BINARY(&&, B, AM_E_BOTH, (true))
   AM_BINARY(||, B, AM_E_EITHER, (true))
 
-  AM_VECTOR_INLINE friend constexpr V& operator++(V& a) requires(integer) { return a = a + V(T(1)); }
-  AM_VECTOR_INLINE friend constexpr V& operator--(V& a) requires(integer) { return a = a - V(T(1)); }
-  AM_VECTOR_INLINE friend constexpr V operator++(V& a, int) requires(integer) {
+  AM_VECTOR_INLINE friend constexpr V& operator++(V& a)
+    requires(integer)
+  {
+    return a = a + V(T(1));
+  }
+  AM_VECTOR_INLINE friend constexpr V& operator--(V& a)
+    requires(integer)
+  {
+    return a = a - V(T(1));
+  }
+  AM_VECTOR_INLINE friend constexpr V operator++(V& a, int)
+    requires(integer)
+  {
     V before = a;
     ++a;
     return before;
   }
-  AM_VECTOR_INLINE friend constexpr V operator--(V& a, int) requires(integer) {
+  AM_VECTOR_INLINE friend constexpr V operator--(V& a, int)
+    requires(integer)
+  {
     V before = a;
     --a;
     return before;
@@ -128,7 +146,7 @@ struct am_item {
   T value;
 
   template <class U>
-  requires am_converts_implicitly<U, T>
+    requires am_converts_implicitly<U, T>
   AM_INLINE constexpr am_item(U scalar) : value(static_cast<T>(scalar)) {}
 };
 
@@ -147,34 +165,33 @@ struct am_item {
 // What vectors of every size share. A scalar fills all components. A list in braces fills what it
 // does not name with zero. Components of a constant or a temporary are read as values, because a
 // write to them would be lost.
-#define AM_VECTOR_MEMBERS(N)                                                                   \
-  typedef T element_type;                                                                      \
-  static constexpr int am_size = N;                                                            \
-  vec() = default;                                                                             \
-  template <class U>                                                                           \
-  requires am_converts<U, T>                                                                   \
-  AM_VECTOR_INLINE constexpr explicit(!am_converts_implicitly<U, T>) vec(U scalar)             \
-      : AM_INITIALISE_##N(AM_FROM_SCALAR) {}                                                   \
-  template <class U>                                                                           \
-  requires(!__is_same(U, T))                                                                   \
-  AM_VECTOR_INLINE constexpr explicit vec(const vec<U, N>& v)                                  \
-      : AM_INITIALISE_##N(AM_FROM_VECTOR) {}                                                   \
-  AM_VECTOR_INLINE constexpr vec(const packed_vec<T, N>& v)                                    \
-      : AM_INITIALISE_##N(AM_FROM_VECTOR) {}                                                   \
-  template <class U>                                                                           \
-  requires(!__is_same(U, T))                                                                   \
-  AM_VECTOR_INLINE constexpr explicit vec(const packed_vec<U, N>& v)                           \
-      : AM_INITIALISE_##N(AM_FROM_VECTOR) {}                                                   \
-  AM_VECTOR_INLINE constexpr vec(std::initializer_list<am_item<T>> list)                       \
-      : AM_INITIALISE_##N(AM_FROM_LIST) {}                                                     \
-  AM_INLINE constexpr T& operator[](int i) & {                                                 \
-    if (__builtin_is_constant_evaluated()) return AM_COMPONENT_##N(i);                         \
-    return (&x)[i];                                                                            \
-  }                                                                                            \
-  AM_INLINE constexpr T operator[](int i) const& {                                             \
-    if (__builtin_is_constant_evaluated()) return AM_COMPONENT_##N(i);                         \
-    return (&x)[i];                                                                            \
-  }                                                                                            \
+#define AM_VECTOR_MEMBERS(N)                                                                       \
+  typedef T element_type;                                                                          \
+  static constexpr int am_size = N;                                                                \
+  vec() = default;                                                                                 \
+  template <class U>                                                                               \
+    requires am_converts<U, T>                                                                     \
+  AM_VECTOR_INLINE constexpr explicit(!am_converts_implicitly<U, T>) vec(U scalar)                 \
+      : AM_INITIALISE_##N(AM_FROM_SCALAR) {}                                                       \
+  template <class U>                                                                               \
+    requires(!__is_same(U, T))                                                                     \
+  AM_VECTOR_INLINE constexpr explicit vec(const vec<U, N>& v)                                      \
+      : AM_INITIALISE_##N(AM_FROM_VECTOR) {}                                                       \
+  AM_VECTOR_INLINE constexpr vec(const packed_vec<T, N>& v) : AM_INITIALISE_##N(AM_FROM_VECTOR) {} \
+  template <class U>                                                                               \
+    requires(!__is_same(U, T))                                                                     \
+  AM_VECTOR_INLINE constexpr explicit vec(const packed_vec<U, N>& v)                               \
+      : AM_INITIALISE_##N(AM_FROM_VECTOR) {}                                                       \
+  AM_VECTOR_INLINE constexpr vec(std::initializer_list<am_item<T>> list)                           \
+      : AM_INITIALISE_##N(AM_FROM_LIST) {}                                                         \
+  AM_INLINE constexpr T& operator[](int i) & {                                                     \
+    if (__builtin_is_constant_evaluated()) return AM_COMPONENT_##N(i);                             \
+    return (&x)[i];                                                                                \
+  }                                                                                                \
+  AM_INLINE constexpr T operator[](int i) const& {                                                 \
+    if (__builtin_is_constant_evaluated()) return AM_COMPONENT_##N(i);                             \
+    return (&x)[i];                                                                                \
+  }                                                                                                \
   AM_SWIZZLES(N)
 
 template <class T>

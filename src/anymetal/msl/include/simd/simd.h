@@ -2,6 +2,7 @@
 // vector_float4, simd_float4, matrix_float4x4.
 #pragma once
 #include <anymetal/macros.h>
+
 #include <metal_stdlib>
 #ifndef ANYMETAL_MACROS_ONLY
 
@@ -9,7 +10,7 @@ namespace simd {
 using namespace metal;
 }
 
-#define AM_SIMD_NAMES(T)             \
+#define AM_SIMD_NAMES(T)                  \
   typedef metal::vec<T, 2> simd_##T##2;   \
   typedef metal::vec<T, 3> simd_##T##3;   \
   typedef metal::vec<T, 4> simd_##T##4;   \

@@ -1,0 +1,71 @@
+"""What clang is given: the author's rewritten text between a prologue and what names its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from anymetal.msl.diagnostics import raise_compiler_errors
+from anymetal.nouns import EntryPoint, Position, Prepared, Scalar
+
+# Everything is inlined into the kernel, so that every point where a thread may wait is in one function.
+_PUSH = "#pragma clang attribute push(__attribute__((always_inline)), apply_to=function)\n"
+_POP = "#pragma clang attribute pop\n"
+_SEPARATE_HEADERS = ("metal_logging",)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A whole translation unit; the author's text starts at `first_line`."""
+
+    prepared: Prepared
+    text: str
+    first_line: int
+
+    def raise_errors(self, messages: str, entries: Sequence[EntryPoint]) -> NoReturn:
+        """Raises clang's errors. Behind the author's text each line is one entry's, or the last's."""
+        first_entry_line = self.first_line + self.prepared.text.count("\n") + 1
+        source_map = self.prepared.source_map
+
+        def place(line: int, column: int) -> Position | None:
+            if line >= first_entry_line and entries:
+                return entries[min(line - first_entry_line, len(entries) - 1)].position
+            return source_map.position(line - self.first_line + 1, column)
+
+        raise_compiler_errors(messages, place, source_map.excerpt)
+
+
+def make_unit(prepared: Prepared, values: Mapping[int, Scalar], ending: str) -> Unit:
+    """The author's text with function constants set by index, and something behind it."""
+    prologue = _headers_text(prepared) + _constants_text(prepared, values) + _PUSH
+    text = prologue + prepared.text + _POP + ending
+    return Unit(prepared, text, prologue.count("\n") + 1)
+
+
+def _headers_text(prepared: Prepared) -> str:
+    """What the author includes and metal_stdlib, which is precompiled, does not hold."""
+    return "".join(f"#include <{name}>\n" for name in prepared.headers if name in _SEPARATE_HEADERS)
+
+
+def _constants_text(prepared: Prepared, values: Mapping[int, Scalar]) -> str:
+    """A macro for each function constant: its value, or a symbol that must not survive."""
+    lines = []
+    for constant in prepared.function_constants.values():
+        index = constant.index
+        if index in values:
+            value = _literal(values[index])
+            definition = f"static const __VA_ARGS__ name = static_cast<__VA_ARGS__>({value})"
+        else:
+            definition = f'extern const __VA_ARGS__ name __asm__("am_unset_constant_{index}")'
+        lines.append(f"#define AM_FUNCTION_CONSTANT_{index}(name, ...) {definition}\n")
+        lines.append(f"#define AM_IS_DEFINED_{index} {'true' if index in values else 'false'}\n")
+    return "".join(lines)
+
+
+def _literal(value: Scalar) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return f"{value}l" if value < 2**63 else f"{value}ul"
+    return float(value).hex() + "f"
