@@ -24,7 +24,6 @@ _OTHER_INDEX = {
     "in_group": "lane",
     "in_group.x": "in_group.y",
     "in_group.y": "in_group.x",
-    "i": "in_group",
     "row": "in_group",
 }
 

@@ -40,8 +40,8 @@ LAUNCHES: dict[str, tuple[str, ...]] = {
         "float32[2,64]=random float32[2]=zeros 64 threads=128 group_size=64 outputs=1",
     ),
     "reduce_tree": (
-        "float32[3,100]=random float32[3]=zeros 100 threads=192 group_size=64 outputs=1",
-        "float32[2,64]=random float32[2]=zeros 64 threads=64 group_size=32 outputs=1",
+        "float32[3,200]=random float32[3]=zeros 200 threads=384 group_size=128 outputs=1",
+        "float32[2,128]=random float32[2]=zeros 128 threads=256 group_size=128 outputs=1",
     ),
     "softmax_rows": (
         "float32[3,100]=random float32[3,100]=zeros 100 threads=192 group_size=64 outputs=1",

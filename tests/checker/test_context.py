@@ -40,8 +40,14 @@ def test_active_is_none_outside() -> None:
 
 
 def test_active_is_cheap_when_off() -> None:
-    times = timeit.repeat(active, number=10_000, repeat=20)
-    assert min(times) / 10_000 < 100 * NANOSECOND
+    def nothing() -> None:
+        return None
+
+    calls = 10_000
+    spent = min(timeit.repeat(active, number=calls, repeat=20)) / calls
+    # A busy machine may need long for any call: three of them are as cheap as it gets there.
+    empty = min(timeit.repeat(nothing, number=calls, repeat=20)) / calls
+    assert spent < max(100 * NANOSECOND, 3 * empty)
 
 
 def test_public_name_is_the_same() -> None:
@@ -155,7 +161,7 @@ def test_checks_of_tasks_stay_apart() -> None:
     assert asyncio.run(both()) == [True, True]
 
 
-def test_task_that_outlives_its_check_is_not_checked() -> None:
+def test_task_that_outlives_its_check_belongs_to_the_one_around() -> None:
     async def late() -> Report | None:
         await asyncio.sleep(0.01)
         return current_report()
@@ -166,6 +172,8 @@ def test_task_that_outlives_its_check_is_not_checked() -> None:
         return await task
 
     assert asyncio.run(start()) is None
+    with check() as report:
+        assert asyncio.run(start()) is report
 
 
 def test_leaving_out_of_order_keeps_the_other() -> None:

@@ -193,3 +193,9 @@ def test_hint_is_a_sentence_for_every_kind(kind: str, severity: str) -> None:
 )
 def test_hint_fits_the_situation(finding: Finding, words: str) -> None:
     assert words in hint_for(finding)
+
+
+def test_documentation_lists_every_kind(pytestconfig: pytest.Config) -> None:
+    text = (pytestconfig.rootpath / "docs" / "checker.md").read_text()
+    rows = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
+    assert [row for row in rows if row in KINDS] == list(KINDS)

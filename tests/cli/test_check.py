@@ -102,9 +102,9 @@ def test_program_with_an_error(program: str) -> None:
 
 
 def test_program_keeps_options_behind_it(program: str) -> None:
-    result = check(program, "0", "pass", "--strict", "--json", "x", "-h")
+    result = check("--strict", program, "0", "pass", "--steps=3", "--strict", "--json", "x", "-h")
     assert result.exit_code == 0
-    assert "['0', 'pass', '--strict', '--json', 'x', '-h']" in result.output
+    assert "['0', 'pass', '--steps=3', '--strict', '--json', 'x', '-h']" in result.output
     assert not Path("x").exists()
 
 
@@ -187,6 +187,16 @@ def test_output_left_out_is_an_error(shift: str) -> None:
     result = check(shift, *words, "--output", "0")
     assert result.exit_code == 1
     assert "error[unwritten_output]" in result.output
+
+
+def test_nan_is_looked_for_on_request(tmp_path: Path) -> None:
+    head, _ = SHIFT.split("{\n")
+    (tmp_path / "root.metal").write_text(head + "{\n  out[i] = sqrt(-1.0f - i);\n}\n")
+    words = ["root.metal", "--arg", "float32[33]", "--arg", "0"]
+    assert check(*words).exit_code == 0
+    result = check(*words, "--nan")
+    assert result.exit_code == 1
+    assert "error[nan] in shift" in result.output
 
 
 def test_files_are_written(shift: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""metal_relational against numpy: kinds of numbers, all, any, not, select, on all types and sizes."""
+"""metal_relational against numpy: kinds of numbers, all, any, not, select, on all types, sizes."""
 
 from __future__ import annotations
 

@@ -168,32 +168,75 @@ def spelled(chosen: tuple[int, ...], letters: str) -> str:
     return "".join(letters[index] for index in chosen)
 
 
-def test_every_swizzle_of_every_type_reads_its_components() -> None:
-    """As constant expressions: 962 reads for each of the twelve types."""
+def reads(letters: str, size: int) -> list[str]:
+    """For each swizzle: has it the right type, and the right components?"""
     checks = []
-    for size, letters in itertools.product(SIZES, (LETTERS, COLOURS)):
-        for chosen in swizzles(size):
-            same_components = " && ".join(
-                f"v{size}.{spelled(chosen, letters)}[{place}] == v{size}[{index}]"
-                for place, index in enumerate(chosen)
-            )
-            kind = f"vec<T, {len(chosen)}>"
-            name = f"v{size}.{spelled(chosen, letters)}"
-            checks.append(f"  good = good && {same_components};")
-            checks.append(f"  static_assert(is_same_v<decltype({name}), {kind}>);")
-    body = "\n".join(checks)
+    for chosen in swizzles(size):
+        name = f"v{size}.{spelled(chosen, letters)}"
+        number = sum(value * 10**place for place, value in enumerate(reversed(chosen)))
+        checks.append(f"  static_assert(is_same_v<decltype({name}), vec<T, {len(chosen)}>>);")
+        checks.append(f"  good = good && digits({name}) == {number};")
+    return checks
+
+
+def test_every_swizzle_of_every_type_reads_its_components() -> None:
+    """As constant expressions. A component holds its number, so that a swizzle reads as digits."""
+    body = "\n".join(itertools.chain(*(reads(LETTERS, size) for size in SIZES)))
+    colours = "\n".join(itertools.chain(*(reads(COLOURS, size) for size in SIZES)))
     prelude = f"""
-template <typename T> constexpr bool reads() {{
-  const vec<T, 2> v2(T(1), T(0));
+template <typename T> constexpr int digits(vec<T, 2> v) {{ return int(v.x) * 10 + int(v.y); }}
+template <typename T> constexpr int digits(vec<T, 3> v) {{
+  return int(v.x) * 100 + int(v.y) * 10 + int(v.z);
+}}
+template <typename T> constexpr int digits(vec<T, 4> v) {{
+  return int(v.x) * 1000 + int(v.y) * 100 + int(v.z) * 10 + int(v.w);
+}}
+template <typename T> constexpr bool components() {{
+  const vec<T, 2> v2(T(0), T(1));
   const vec<T, 3> v3(T(0), T(1), T(2));
-  const vec<T, 4> v4(T(4), T(1), T(0), T(3));
+  const vec<T, 4> v4(T(0), T(1), T(2), T(3));
   bool good = true;
 {body}
   return good;
 }}
+template <typename T> constexpr bool colours() {{
+  const vec<T, 2> v2(T(0), T(1));
+  const vec<T, 3> v3(T(0), T(1), T(2));
+  const vec<T, 4> v4(T(0), T(1), T(2), T(3));
+  bool good = true;
+{colours}
+  return good;
+}}
 """
-    asserts = "\n".join(f'  static_assert(reads<{name}>(), "{name}");' for name in SCALARS)
-    assert refusal(asserts, prelude) is None
+    numbers = [name for name in SCALARS if name != "bool"]
+    asserts = [f'  static_assert(components<{name}>(), "{name}");' for name in numbers]
+    asserts += [f'  static_assert(colours<{name}>(), "{name}");' for name in ("half", "int")]
+    assert refusal("\n".join(asserts), prelude) is None
+
+
+def test_every_swizzle_of_bools_reads_its_components_at_run_time() -> None:
+    lines, places = [], []
+    for size, letters in itertools.product(SIZES, (LETTERS, COLOURS)):
+        for chosen in swizzles(size):
+            lines.append(f"  {{ bool{len(chosen)} r = v{size}.{spelled(chosen, letters)};")
+            for place, index in enumerate(chosen):
+                lines.append(f"    out[{len(places)}] = r[{place}];")
+                places.append(index)
+            lines.append("  }")
+    body = "\n".join(lines)
+    source = f"""{HEADER}
+kernel void run(device const bool* in, device bool* out) {{
+  bool2 v2(in[0], in[1]);
+  bool3 v3(in[0], in[1], in[2]);
+  bool4 v4(in[0], in[1], in[2], in[3]);
+{body}
+}}
+"""
+    kernel = anymetal.compile_shader(source).run
+    for values in ((0, 1, 0, 1), (0, 0, 1, 1)):
+        results = blank("bool", len(places))
+        kernel(tensor("bool", np.array(values, np.bool_)), results, threads=1)
+        assert array("bool", results).tolist() == [bool(values[place]) for place in places]
 
 
 def test_every_assignable_swizzle_of_every_type_writes_its_components() -> None:
@@ -325,6 +368,55 @@ kernel void run(device const float3* in, device float* out, uint i [[thread_posi
     results = blank("float", 5)
     anymetal.compile_shader(source).run(tensor("float", values), results, threads=5)
     assert same(array("float", results), values[:, :3] @ np.array([1, 10, 100], np.float32))
+
+
+# ---- Forms that kernels use ----------------------------------------------------------------------
+
+
+def test_vectors_work_in_the_forms_that_kernels_use() -> None:
+    prelude = """
+constant float4 table[2] = {float4(1), {1, 2, 3, 4}};
+struct Pair { float4 a; float b; };
+union Bits { float4 v; uint4 u; float each[4]; };
+enum Count { two = 2 };
+template <typename T> float chosen(bool c, vec<T, 4> v, vec<T, 4> w) {
+  vec<T, 3> r = c ? v.xyz : w.xyz;
+  r += c ? v.xyz : vec<T, 3>(0);
+  r = c ? r : 0;
+  return r.z;
+}
+template <typename V, typename T = typename V::element_type> T first(V v) { return v[0]; }
+float by_reference(thread float4& v) { v.xy = 9; v[3] = 1; return v.x + v.w; }
+float referring() { float4 v(2); return by_reference(v) + v.y; }
+float lambda() { auto f = [](float4 v) { return v.zw; }; return f(table[1]).y; }
+float array_of_three() {
+  float3 all[3] = {};
+  thread float3* p = all + 1;
+  *p = {1, 2, 3};
+  p->z += 1;
+  (*p).xy = p->yx;
+  return all[1].x * 100 + all[1].y * 10 + p->z + all[2].x;
+}
+float united() { Bits b; b.v = table[1]; b.u.x = 0; b.each[1] = 5; return b.v.x + b.v.y + b.v.z; }
+"""
+    expressions = {
+        "chosen(true, table[1], table[0])": 6,
+        "chosen(false, table[1], table[0])": 0,
+        "float(first(half3(7)))": 7,
+        "referring()": 19,
+        "lambda()": 4,
+        "array_of_three()": 214,
+        "united()": 8,
+        "float4().x": 0,
+        "Pair{}.a.y": 0,
+        "Pair{{1, 2, 3, 4}, 5}.a.w": 4,
+        "(table[0] * two).x": 2,
+        "dot(packed_float3(3, 4, 12), packed_float3(1))": 19,
+        "min(table[1].zw, table[1].xy).x": 1,
+        "float(any(table[1].xy > 1))": 1,
+    }
+    got = values_of("float", list(expressions), prelude)
+    assert got.tolist() == [float(value) for value in expressions.values()]
 
 
 # ---- as_type -------------------------------------------------------------------------------------

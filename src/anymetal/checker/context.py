@@ -5,8 +5,8 @@ thread (or task) has entered; a thread that has entered none, such as one of aut
 the one entered last anywhere. Findings go to that check alone, so a test can look at a defect on
 purpose while a check around it stays clean.
 
-With ANYMETAL_CHECK=1 each error is printed to stderr when it is found, and when the process ends how
-often each was seen, the warnings and a summary. The exit status stays the program's own:
+With ANYMETAL_CHECK=1 each error is printed to stderr when it is found, and when the process ends
+how often each was seen, the warnings and a summary. The exit status stays the program's own:
 `anymetal check` is there to set it.
 """
 

@@ -59,8 +59,33 @@ UNSUPPORTED_FUNCTIONS = {
     "intersection": "intersection functions: it has no ray tracing",
 }
 
-_TEXTURES = ["texture1d", "texture1d_array", "texture2d", "texture2d_array", "texture2d_ms", "texture2d_ms_array", "texture3d", "texturecube", "texturecube_array", "texture_buffer", "depth2d", "depth2d_array", "depth2d_ms", "depth2d_ms_array", "depthcube", "depthcube_array"]
-_RAY_TRACING = ["intersector", "intersection_query", "intersection_result", "intersection_function_table", "acceleration_structure", "primitive_acceleration_structure", "instance_acceleration_structure"]
+_TEXTURES = [
+    "texture1d",
+    "texture1d_array",
+    "texture2d",
+    "texture2d_array",
+    "texture2d_ms",
+    "texture2d_ms_array",
+    "texture3d",
+    "texturecube",
+    "texturecube_array",
+    "texture_buffer",
+    "depth2d",
+    "depth2d_array",
+    "depth2d_ms",
+    "depth2d_ms_array",
+    "depthcube",
+    "depthcube_array",
+]
+_RAY_TRACING = [
+    "intersector",
+    "intersection_query",
+    "intersection_result",
+    "intersection_function_table",
+    "acceleration_structure",
+    "primitive_acceleration_structure",
+    "instance_acceleration_structure",
+]
 UNSUPPORTED_TYPES = {
     **dict.fromkeys(_TEXTURES, "textures"),
     **dict.fromkeys(_RAY_TRACING, "ray tracing"),
@@ -77,9 +102,50 @@ UNSUPPORTED_TYPES = {
 # ---- Types the language itself names -------------------------------------------------------------
 
 SCALARS = frozenset(
-    ["bool", "char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "half", "bfloat", "float", "size_t", "ptrdiff_t", "int8_t", "uint8_t", "int16_t", "uint16_t", "int32_t", "uint32_t", "int64_t", "uint64_t", "float16_t", "bfloat16_t", "float32_t", "unsigned", "signed"]
+    [
+        "bool",
+        "char",
+        "uchar",
+        "short",
+        "ushort",
+        "int",
+        "uint",
+        "long",
+        "ulong",
+        "half",
+        "bfloat",
+        "float",
+        "size_t",
+        "ptrdiff_t",
+        "int8_t",
+        "uint8_t",
+        "int16_t",
+        "uint16_t",
+        "int32_t",
+        "uint32_t",
+        "int64_t",
+        "uint64_t",
+        "float16_t",
+        "bfloat16_t",
+        "float32_t",
+        "unsigned",
+        "signed",
+    ]
 )
-_VECTOR_ELEMENTS = ["bool", "char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "half", "bfloat", "float"]
+_VECTOR_ELEMENTS = [
+    "bool",
+    "char",
+    "uchar",
+    "short",
+    "ushort",
+    "int",
+    "uint",
+    "long",
+    "ulong",
+    "half",
+    "bfloat",
+    "float",
+]
 VECTORS = frozenset(f"{element}{count}" for element in _VECTOR_ELEMENTS for count in (2, 3, 4))
 _PACKED = frozenset(f"packed_{name}" for name in VECTORS)
 _MATRICES = frozenset(

@@ -1,7 +1,7 @@
 """Casts to half, bfloat and types that templates leave open go through am_cast.
 
-clang has no conversion between _Float16 and __bf16, which Metal's casts do. Only casts whose target may be
-one of the two are touched: the two names themselves, template parameters, and names made of them.
+clang has no conversion between _Float16 and __bf16, which Metal's casts do. Only casts whose target
+may be one of the two are touched: the two names, template parameters, and aliases.
 """
 
 from __future__ import annotations
@@ -94,7 +94,22 @@ def _closes_cast(tokens: TokenRange, index: int, types: frozenset[str]) -> bool:
     return is_type and not tokens.is_name(opening - 1)
 
 
-_SCALARS = frozenset(["bool", "char", "uchar", "short", "ushort", "int", "uint", "long", "ulong", "float", "half", "bfloat"])
+_SCALARS = frozenset(
+    [
+        "bool",
+        "char",
+        "uchar",
+        "short",
+        "ushort",
+        "int",
+        "uint",
+        "long",
+        "ulong",
+        "float",
+        "half",
+        "bfloat",
+    ]
+)
 
 
 def operand_end(tokens: TokenRange, index: int) -> int | None:

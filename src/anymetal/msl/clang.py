@@ -1,4 +1,4 @@
-"""The only file that starts a compiler: preprocess, check, compile to LLVM IR, precompile headers."""
+"""The only file that starts a compiler: preprocess, check, compile to IR, precompile headers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INCLUDE_DIR = Path(__file__).parent / "include"
 INPUT_NAME = "anymetal-input.cpp"
 LANGUAGE_VERSION = 320
 
-_LANGUAGE_FLAGS = (
+_LANGUAGE_FLAGS = (  # noqa: SIM905
     "-x c++ -std=c++20 -fdeclspec -ffreestanding -nostdinc -fno-exceptions -fno-rtti "
     "-fno-strict-aliasing -fexcess-precision=16 "
     "-fno-math-errno -fno-threadsafe-statics -fno-discard-value-names -fwrapv -fno-finite-loops "
@@ -29,9 +29,27 @@ _LANGUAGE_FLAGS = (
     "-funroll-loops"  # at -O1 clang would forbid all later unrolling
 ).split()
 _SAFE_MATH_FLAGS = ["-ffp-contract=on"]
-# Everything of fast math but the promise that no infinity or NaN occurs: kernels mask with -INFINITY.
-_FAST_MATH_FLAGS = ["-ffp-contract=fast", "-fassociative-math", "-freciprocal-math", "-fno-signed-zeros", "-fno-trapping-math", "-fapprox-func", "-D__FAST_MATH__=1"]
-_DIAGNOSTIC_FLAGS = ["-w", "-ferror-limit=20", "-fshow-overloads=best", "-fno-caret-diagnostics", "-fno-color-diagnostics", "-fno-elide-type", "-ftemplate-backtrace-limit=0", "-fmacro-backtrace-limit=0"]
+# All of fast math but the promise that no infinity or NaN occurs: kernels mask with -INFINITY.
+_FAST_MATH_FLAGS = [
+    "-ffp-contract=fast",
+    "-fassociative-math",
+    "-freciprocal-math",
+    "-fno-signed-zeros",
+    "-fno-trapping-math",
+    "-fapprox-func",
+    "-D__FAST_MATH__=1",
+]
+_DIAGNOSTIC_FLAGS = [
+    "-Wno-everything",
+    "-Werror=vla-cxx-extension",
+    "-ferror-limit=20",
+    "-fshow-overloads=best",
+    "-fno-caret-diagnostics",
+    "-fno-color-diagnostics",
+    "-fno-elide-type",
+    "-ftemplate-backtrace-limit=0",
+    "-fmacro-backtrace-limit=0",
+]
 
 
 @dataclass(frozen=True)
@@ -125,8 +143,8 @@ def compile_to_ir(text: str, *, fast_math: bool, optimise: bool = True) -> Resul
     Without optimisation every access stands as it was written and knows its line, but inlining is
     still to be done: this is what the checker instruments.
     """
-    level = ["-O1"] if optimise else ["-O1", "-Xclang", "-disable-llvm-passes", "-gline-tables-only"]
-    return _compile(text, ["-S", "-emit-llvm", *level, "-o", "-"], fast_math)
+    level = [] if optimise else ["-Xclang", "-disable-llvm-passes", "-gline-tables-only"]
+    return _compile(text, ["-S", "-emit-llvm", "-O1", *level, "-o", "-"], fast_math)
 
 
 def check_syntax(text: str, *, fast_math: bool) -> Result:

@@ -85,7 +85,8 @@ def raise_preprocessor_errors(output: str, source: Source) -> NoReturn:
     ]
     problems = problems or [Problem(None, "error", output.strip())]
     unsupported = all(p.severity != "error" or "anymetal" in p.text for p in problems)
-    raise_problems(problems, origins.excerpt, UnsupportedError if unsupported else KernelSyntaxError)
+    kind = UnsupportedError if unsupported else KernelSyntaxError
+    raise_problems(problems, origins.excerpt, kind)
 
 
 def raise_compiler_errors(output: str, place: Place, excerpt: Excerpt) -> NoReturn:
@@ -134,6 +135,8 @@ def clean(text: str) -> str:
     """No internal names in what the author reads."""
     if "am_kernel_" in text:
         return "no kernel matches this instantiation"
+    if "variable length arrays" in text:
+        return "variable length arrays are not supported in Metal"
     text = _THREADGROUP_TYPE.sub(r"'threadgroup \1'", text)
     text = metal_spelling(_INTERNAL_NAME.sub(r"\1", text))
     return _SAME_TWICE.sub(r"'\1'", text)

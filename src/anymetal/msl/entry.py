@@ -12,9 +12,7 @@ _DESCRIPTION = re.compile(
     r'((?:[^"\\]|\\[0-9A-F]{2})*)" \}.*\n',
     re.MULTILINE,
 )
-_PRESENT = re.compile(
-    r"^@am_argument_present_(\d+) = .*? constant i8 (\d+).*\n", re.MULTILINE
-)
+_PRESENT = re.compile(r"^@am_argument_present_(\d+) = .*? constant i8 (\d+).*\n", re.MULTILINE)
 _ELEMENT = re.compile(r"\[Element = (.*)\]$")
 
 _POINTER, _REFERENCE, _CONST = 1, 2, 4
@@ -109,7 +107,7 @@ def read_descriptions(ir: str) -> tuple[str, dict[int, Description]]:
 
 
 def _metal_type(text: str) -> str:
-    """`const auto am_describe_element(unsigned int) [Element = metal::vec<float, 4>]` -> `float4`."""
+    """`auto am_describe_element(unsigned int) [Element = metal::vec<float, 4>]` -> `float4`."""
     text = re.sub(r"\\([0-9A-F]{2})", lambda match: chr(int(match[1], 16)), text).rstrip("\0")
     match = _ELEMENT.search(text)
     return metal_spelling(match[1] if match else text)

@@ -1,4 +1,4 @@
-"""Integer constant expressions in attributes: `[[buffer(FIRST + 2)]]`, `[[function_constant(MODE)]]`."""
+"""Integer constants in attributes: `[[buffer(FIRST + 2)]]`, `[[function_constant(MODE)]]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Literals: `0.5` is a float in Metal, `1.0h` a half, `1.0bf` a bfloat. Words that C++20 reserves."""
+"""Literals: `0.5` is a float in Metal, `1.0h` a half, `1.0bf` a bfloat. Names C++20 reserves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ _HEXADECIMAL = re.compile(r"(0[xX][\da-fA-F'.]+[pP][+-]?\d+)([a-zA-Z]*)")
 
 # Metal is C++14 or C++17: these are ordinary names there. And a kernel may be called `main`.
 _OTHER_NAMES = frozenset(
-    ["concept", "requires", "co_await", "co_return", "co_yield", "constinit", "consteval", "char8_t", "main"]
+    [
+        "concept",
+        "requires",
+        "co_await",
+        "co_return",
+        "co_yield",
+        "constinit",
+        "consteval",
+        "char8_t",
+        "main",
+    ]
 )
 RENAMED = "am_word_"
 

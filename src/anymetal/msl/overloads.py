@@ -1,7 +1,7 @@
 """Definitions that differ in address spaces only become one.
 
-`T get(device T*)` and `T get(threadgroup T*)` are the same function in C++. The first is kept; that the
-others say the same is checked token by token, since dropping a different body would be a silent error.
+`T get(device T*)` and `T get(threadgroup T*)` are the same function in C++. The first is kept; that
+the others say the same is checked token by token: a dropped body that differs is a silent error.
 """
 
 from __future__ import annotations
@@ -56,13 +56,14 @@ class OverloadMerger:
             self.merged += 1
 
     def _key(self, declaration: Declaration) -> tuple[object, ...] | None:
-        """The head without spaces, names of parameters and default arguments; None: never merged."""
+        """The head without spaces, parameter names and default arguments; None: never merged."""
         scope = declaration.scope
         where = (scope.kind, scope.path, scope.opening)
         if isinstance(declaration, Class):
             if not declaration.name:
                 return None
-            return (*where, "class", *_plain(self.tokens, declaration.start, declaration.body[0], {}))
+            head = _plain(self.tokens, declaration.start, declaration.body[0], {})
+            return (*where, "class", *head)
         if not isinstance(declaration, Function):
             return None
         if declaration.body is None and scope.kind == "namespace":
@@ -74,11 +75,13 @@ class OverloadMerger:
             tuple(_plain(self.tokens, first, self._without_default(first, last), renamed))
             for first, last in self.tokens.split_commas(opening + 1, close)
         ]
-        qualifiers = [] if is_constructor(self.tokens, declaration) else self._qualifiers(declaration)
+        qualifiers = self._qualifiers(declaration)
         return (*where, *head, *parameters, *qualifiers)
 
     def _qualifiers(self, function: Function) -> list[str]:
-        """What stands between the parameters and the body."""
+        """What stands between the parameters and the body; a constructor's spaces do not count."""
+        if is_constructor(self.tokens, function):
+            return []
         end = function.initialisers
         if end is None:
             end = function.body[0] if function.body else function.end - 1

@@ -9,12 +9,12 @@ from anymetal.msl.reflect import reflect
 from anymetal.msl.rewrite import rewrite
 from anymetal.msl.strict import StrictChecker
 from anymetal.msl.structure import read_structure
-from anymetal.msl.tokens import CLOSING, OPENING
+from anymetal.msl.tokens import OPENING
 from anymetal.nouns import Prepared, Source
 
 
 def prepare(source: Source) -> Prepared:
-    """Preprocesses, checks and rewrites a source. Raises KernelSyntaxError where Apple's compiler would."""
+    """Preprocesses, checks and rewrites a source; what Apple refuses raises KernelSyntaxError."""
     unit = preprocess(source)
     _check_brackets(unit)
     structure = read_structure(unit.tokens)
@@ -57,7 +57,8 @@ def _check_brackets(unit: Preprocessed) -> None:
     if index is None:
         return
     token = unit.tokens.tokens[index]
-    text = f"expected '{OPENING[token.text]}' to match this '{token.text}'"
-    if token.text in CLOSING:
+    if token.text in OPENING:
+        text = f"expected '{OPENING[token.text]}' to match this '{token.text}'"
+    else:
         text = f"extraneous closing bracket ('{token.text}')"
     raise_problems([Problem(unit.origins.position(token), "error", text)], unit.origins.excerpt)

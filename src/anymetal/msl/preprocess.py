@@ -1,4 +1,4 @@
-"""Source -> tokens: clang expands macros and includes, the line markers tell where each came from."""
+"""Source -> tokens: clang expands macros and includes, line markers tell where each came from."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def has_specifier(tokens: TokenRange, function: Function, word: str) -> bool:
 def declared_name(tokens: TokenRange, start: int, end: int) -> int | None:
     """The name a parameter or variable declares, or None when it has none.
 
-    It is the last token outside brackets, attributes and template arguments, if a type stands in front.
+    It is the last token outside brackets, attributes and template arguments, behind a type.
     """
     last, has_type = -1, False
     index = start

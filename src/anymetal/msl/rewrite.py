@@ -35,9 +35,7 @@ def rewrite(unit: Preprocessed, structure: Structure, reflection: Reflection) ->
 
 
 class _Rewriter:
-    def __init__(
-        self, unit: Preprocessed, structure: Structure, reflection: Reflection
-    ) -> None:
+    def __init__(self, unit: Preprocessed, structure: Structure, reflection: Reflection) -> None:
         self.unit = unit
         self.tokens = unit.tokens
         self.structure = structure

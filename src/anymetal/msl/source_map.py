@@ -38,8 +38,8 @@ class Origins:
     def place(self, line: int, ordinal: int) -> Position:
         """Where the author wrote token number `ordinal` of a preprocessed line.
 
-        clang -E keeps lines but neither columns nor macros, so the tokens of the line are aligned with
-        those of the author's line. What a macro produced stands where the macro is used.
+        clang -E keeps lines but neither columns nor macros, so the tokens of the line are aligned
+        with those of the author's line. What a macro produced stands where the macro is used.
         """
         origin = self.lines[line]
         text = self.files.get(origin.file)
@@ -77,7 +77,7 @@ def _blank(match: re.Match[str]) -> str:
 
 
 def _author_tokens(text: str, number: int) -> list[tuple[str, int, int]]:
-    """Text, line and column of the tokens of a line, and of the lines that continue its brackets."""
+    """Text, line and column of the tokens of a line, and of lines that continue its brackets."""
     lines = _code_lines(text)
     tokens: list[tuple[str, int, int]] = []
     depth = 0
@@ -108,9 +108,7 @@ def _align(preprocessed: str, text: str, number: int) -> list[tuple[int, int]]:
 def _matches(wanted: list[str], written: list[str]) -> dict[int, int]:
     """Pairs of equal tokens in order: those the preprocessor left as they were."""
     blocks = SequenceMatcher(None, wanted, written, autojunk=False).get_matching_blocks()
-    return {
-        block.a + offset: block.b + offset for block in blocks for offset in range(block.size)
-    }
+    return {block.a + offset: block.b + offset for block in blocks for offset in range(block.size)}
 
 
 def _fill(matched: dict[int, int], wanted: int, written: int) -> list[int]:

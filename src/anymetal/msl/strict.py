@@ -1,11 +1,11 @@
-"""What Apple's compiler refuses and clang would let pass: found in the tokens, said in Apple's words.
+"""What Apple's compiler refuses and clang would let pass: found in tokens, said in Apple's words.
 
-What passes here is meant to compile on a Mac. Each check leaves problems; all of them are reported at once.
+What passes here is meant to compile on a Mac. Each check leaves problems; all are reported at once.
 """
 
 from __future__ import annotations
 
-from anymetal.msl.builtins import UNSUPPORTED_FUNCTIONS, UNSUPPORTED_TYPES
+from anymetal.msl.builtins import SPACES, UNSUPPORTED_FUNCTIONS, UNSUPPORTED_TYPES
 from anymetal.msl.diagnostics import Problem
 from anymetal.msl.reflect import (
     Reflection,
@@ -17,15 +17,27 @@ from anymetal.msl.reflect import (
 from anymetal.msl.source_map import Origins
 from anymetal.msl.strict_kernels import KernelChecker
 from anymetal.msl.strict_pointers import PointerChecker
+from anymetal.msl.strict_spaces import SpaceChecker
 from anymetal.msl.structure import Function, Structure, Variable, starts_statement
 from anymetal.msl.threadgroup import find_declarations
 from anymetal.msl.tokens import TokenRange
+from anymetal.nouns import Position
 
 # Words of C++ that Metal does not have, and what Apple's compiler says to them.
 _REFUSED_WORDS = {
     **{
         word: f"'{word}' is not supported in Metal"
-        for word in ["double", "goto", "try", "catch", "throw", "new", "virtual", "dynamic_cast", "typeid"]
+        for word in [
+            "double",
+            "goto",
+            "try",
+            "catch",
+            "throw",
+            "new",
+            "virtual",
+            "dynamic_cast",
+            "typeid",
+        ]
     },
     "asm": "illegal asm statement",
     "__asm__": "illegal asm statement",
@@ -59,14 +71,16 @@ class StrictChecker:
             kernels.check(kernel)
         pointers = PointerChecker(self.structure, self.origins)
         pointers.run()
-        self.problems += [*kernels.problems, *pointers.problems]
+        spaces = SpaceChecker(self.structure, self.origins)
+        spaces.run()
+        self.problems += [*kernels.problems, *pointers.problems, *spaces.problems]
         self.unsupported += kernels.unsupported
         self.warnings += kernels.warnings
 
     def _refuse(self, index: int, text: str) -> None:
         self.problems.append(Problem(self._position_of(index), "error", text))
 
-    def _position_of(self, index: int):  # type: ignore[no-untyped-def]
+    def _position_of(self, index: int) -> Position:
         return self.origins.position(self.tokens.tokens[index])
 
     # ---- words -----------------------------------------------------------------------------------
@@ -204,7 +218,7 @@ def _is_noexcept_operator(tokens: TokenRange, index: int) -> bool:
     if tokens.text(index + 1) != "(":
         return False
     before = tokens.text(index - 1)
-    return before not in (")", "const", "volatile", "&", "device", "thread", "threadgroup", "constant")
+    return before not in SPACES and before not in (")", "const", "volatile", "&")
 
 
 def _names_type(tokens: TokenRange, index: int) -> bool:

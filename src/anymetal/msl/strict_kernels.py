@@ -110,7 +110,7 @@ class KernelChecker:
 
     def _index(self, parameter: KernelParameter, attribute: Attribute) -> bool:
         index = parameter.noun.index
-        if attribute.argument is None or self._unreadable(parameter, attribute):
+        if attribute.argument is None or parameter.given_index:
             self._refuse(
                 attribute.index, f"'{attribute.name}' attribute requires an integer constant"
             )
@@ -119,9 +119,6 @@ class KernelChecker:
             self._refuse(attribute.index, out_of_bounds_text(attribute.name))
             return False
         return True
-
-    def _unreadable(self, parameter: KernelParameter, attribute: Attribute) -> bool:
-        return parameter.given_index and attribute.argument is not None
 
     def _wrong_space(self, parameter: KernelParameter) -> None:
         pointee = _type_text(parameter).rstrip("*& ").strip()
@@ -161,7 +158,7 @@ class KernelChecker:
 
     def _vector_lengths(self, kernel: Kernel) -> None:
         """Not confirmed for every version of the compiler, so only a warning."""
-        lengths = {}
+        lengths: dict[str, KernelParameter] = {}
         for parameter in kernel.parameters:
             type_ = _type_text(parameter)
             if BUILTINS.get(parameter.noun.builtin or "", False) and type_[-1:] in ("2", "3"):
@@ -172,7 +169,7 @@ class KernelChecker:
                 Problem(
                     second.noun.position,
                     "warning",
-                    "vectors of built-in positions and sizes should have the same length in one kernel",
+                    "vectors of built-in positions should have the same length in one kernel",
                 )
             )
 

@@ -17,8 +17,8 @@ _BEHIND_DECLARATOR = frozenset({",", ")", "=", ";", "[", "{", ":", "(", ">", ""}
 class PointerChecker:
     """Looks at every `*` and `&` that stands behind the name of a type.
 
-    A type cannot be an operand, so such a symbol always makes a pointer or a reference. Types that depend
-    on template parameters may carry their space with them and are left alone, as Apple's compiler does.
+    A type cannot be an operand, so such a symbol always makes a pointer or a reference. Types that
+    depend on template parameters may carry their space with them and are left alone, as Apple does.
     """
 
     def __init__(self, structure: Structure, origins: Origins) -> None:
@@ -36,7 +36,7 @@ class PointerChecker:
                 self._check_array(index)
 
     def _check(self, index: int, symbol: str) -> None:
-        """`float* p`. A pointer or reference to a pointer, `device float*& p`, needs no second space."""
+        """`float* p`. A reference to a pointer, `device float*& p`, needs no second space."""
         before, has_space = self._skip_qualifiers(index - 1)
         type_start = self._type_start(before)
         if type_start is None or has_space:

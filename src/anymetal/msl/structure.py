@@ -1,8 +1,8 @@
 """Tokens -> the declarations they form: namespaces, classes, functions, variables, instantiations.
 
-This is no C++ parser. It knows where declarations start and end and which bracket holds parameters or a
-body; expressions and types stay token ranges. That is enough for every rewrite, and survives code it has
-never seen.
+This is no C++ parser. It knows where declarations start and end and which bracket holds parameters
+or a body; expressions and types stay token ranges. That is enough for every rewrite, and survives
+code it has never seen.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from anymetal.msl.tokens import TokenRange
 
 _CLASS_WORDS = frozenset({"struct", "class", "union"})
-_SKIPPED_WITH_BRACKET = frozenset({"alignas", "decltype", "__attribute__", "__declspec", "noexcept"})
+_SKIPPED_WITH_BRACKET = frozenset({"alignas", "decltype", "__attribute__", "noexcept"})
 _CONTROL_WORDS = frozenset({"if", "for", "while", "switch"})
 _ACCESS_WORDS = frozenset({"public", "private", "protected"})
 
@@ -69,7 +69,7 @@ class Class(Declaration):
 
 @dataclass
 class Variable(Declaration):
-    """Anything else that ends with a semicolon and declares names: variables, fields, prototypes."""
+    """Anything else that ends with a semicolon and declares names: variables, fields."""
 
 
 @dataclass
@@ -262,9 +262,11 @@ class _Walker:
         self.structure.variables.append(Variable(start, head, stop, scope))
         index = head
         while index < stop:  # a lambda in the initialiser has statements
+            following = index + 1
             if self.tokens.text(index) == "{":
-                self._function_body((index, self.tokens.partner.get(index, stop)), scope, frozenset())
-            index = self.tokens.after(index) if self.tokens.text(index) == "{" else index + 1
+                following = self.tokens.after(index)
+                self._function_body((index, following - 1), scope, frozenset())
+            index = following
         return stop
 
     def _parameter_list(self, index: int, end: int) -> int | None:
@@ -380,7 +382,7 @@ class _Walker:
     # ---- small steps -----------------------------------------------------------------------------
 
     def _template_heads(self, index: int, end: int) -> tuple[int, frozenset[str]]:
-        """Skips `template <...>` heads; returns the index behind and the names of type parameters."""
+        """Skips `template <...>` heads; the index behind, and the names of type parameters."""
         tokens = self.tokens
         names: set[str] = set()
         while tokens.text(index) == "template" and tokens.text(index + 1) == "<":

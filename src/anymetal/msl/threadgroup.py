@@ -1,7 +1,7 @@
 """Threadgroup variables of kernels become references into the threadgroup's memory.
 
-A declaration that is missed here would silently become a local of each thread. So every `threadgroup`
-that is not accounted for is an error.
+A declaration that is missed here would silently become a local of each thread. So every
+`threadgroup` that is not accounted for is an error.
 """
 
 from __future__ import annotations
@@ -87,7 +87,21 @@ def read_declaration(tokens: TokenRange, start: int, end: int) -> ThreadgroupDec
     return None
 
 
-_STATEMENT_WORDS = frozenset(["return", "if", "for", "while", "do", "switch", "case", "break", "continue", "using", "typedef"])
+_STATEMENT_WORDS = frozenset(
+    [
+        "return",
+        "if",
+        "for",
+        "while",
+        "do",
+        "switch",
+        "case",
+        "break",
+        "continue",
+        "using",
+        "typedef",
+    ]
+)
 
 
 def _space_of_pointer(tokens: TokenRange, star: int) -> bool:
@@ -152,9 +166,7 @@ class ThreadgroupRewriter:
             pieces += self._variable(declaration, declarator)
         self.edits.replace(declaration.start, declaration.end, pieces)
 
-    def _variable(
-        self, declaration: ThreadgroupDeclaration, declarator: Declarator
-    ) -> list[Piece]:
+    def _variable(self, declaration: ThreadgroupDeclaration, declarator: Declarator) -> list[Piece]:
         """A name for the type, then a reference of that type to the slot's storage."""
         slot = len(self.slots)
         self.slots.append(declarator.name)
@@ -200,8 +212,8 @@ def unaccounted(tokens: TokenRange, accounted: set[int]) -> list[int]:
             index = tokens.after(index)
             continue
         if tokens.text(index) == "threadgroup" and index not in accounted:
-            if not (is_method_qualifier(tokens, index) or _qualifies_pointee(tokens, index)):
-                left.append(index)
+            understood = is_method_qualifier(tokens, index) or _qualifies_pointee(tokens, index)
+            left += [] if understood else [index]
         index += 1
     return left
 

@@ -1,4 +1,4 @@
-"""What clang is given: the author's rewritten text between a prologue and what names its kernels."""
+"""What clang is given: a prologue, the rewritten text, and what names the kernels of it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import NoReturn
 from anymetal.msl.diagnostics import raise_compiler_errors
 from anymetal.nouns import EntryPoint, Position, Prepared, Scalar
 
-# Everything is inlined into the kernel, so that every point where a thread may wait is in one function.
+# All is inlined into the kernel: every point where a thread may wait is in one function.
 _PUSH = "#pragma clang attribute push(__attribute__((always_inline)), apply_to=function)\n"
 _POP = "#pragma clang attribute pop\n"
-_SEPARATE_HEADERS = ("metal_logging",)
+_SEPARATE_HEADERS = ("metal_logging", "simd/simd.h")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Unit:
     first_line: int
 
     def raise_errors(self, messages: str, entries: Sequence[EntryPoint]) -> NoReturn:
-        """Raises clang's errors. Behind the author's text each line is one entry's, or the last's."""
+        """Raises clang's errors; behind the author's text each line belongs to one entry."""
         first_entry_line = self.first_line + self.prepared.text.count("\n") + 1
         source_map = self.prepared.source_map
 

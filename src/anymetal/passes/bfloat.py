@@ -1,7 +1,8 @@
 """llvm.fabs on bfloat as a bit mask.
 
-LLVM 22's generator of x86 code fails an assertion when the bits of a bfloat are used beside those of
-its absolute value. The optimiser makes llvm.fabs of any mask that clears a sign, so this comes last.
+LLVM 22's generator of x86 code fails an assertion when the bits of a bfloat are used beside those
+of its absolute value. The optimiser makes llvm.fabs of any mask that clears a sign, so this comes
+last.
 """
 
 from __future__ import annotations

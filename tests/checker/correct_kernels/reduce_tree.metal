@@ -8,7 +8,7 @@ kernel void reduce_tree(device const float* x,
                         uint row [[threadgroup_position_in_grid]],
                         uint in_group [[thread_index_in_threadgroup]],
                         uint group_size [[threads_per_threadgroup]]) {
-  threadgroup float tree[64];
+  threadgroup float tree[128];
   float sum = 0.0f;
   for (uint i = in_group; i < columns; i += group_size) sum += x[row * columns + i];
   tree[in_group] = sum;

@@ -12,7 +12,6 @@ kernel void scan_blocks(device const float* x,
                         uint simd [[simdgroup_index_in_threadgroup]],
                         uint simds [[simdgroups_per_threadgroup]]) {
   threadgroup float totals[32];
-  threadgroup float block_total;
   float carry = 0.0f;
   for (uint start = 0; start < length; start += group_size) {
     const uint i = start + in_group;
@@ -20,15 +19,13 @@ kernel void scan_blocks(device const float* x,
     const float prefix = simd_prefix_inclusive_sum(value);
     if (lane == 31) totals[simd] = prefix;
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (simd == 0) {
-      const float total = lane < simds ? totals[lane] : 0.0f;
-      const float before = simd_prefix_exclusive_sum(total);
-      if (lane < simds) totals[lane] = before;
-      if (lane == simds - 1) block_total = before + total;
+    float before = carry;
+    for (uint s = 0; s < simds; ++s) {
+      const float total = totals[s];
+      if (s < simd) before += total;
+      carry += total;
     }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (i < length) y[i] = carry + totals[simd] + prefix;
-    carry += block_total;
+    if (i < length) y[i] = before + prefix;
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }
 }

@@ -1,14 +1,14 @@
 // What the functions in this folder are made of: bits of a float, powers of two, polynomials.
 //
-// Everything here is scalar, without branches where a choice between two values will do, and without
-// calls: LLVM turns a loop over such code into vector code. Products and sums are written plainly.
-// The compiler fuses them where the machine has fused multiply-add (-ffp-contract=on), and wherever
-// exactness matters the constants are short enough to make the product exact without it.
+// Everything here is scalar, without branches where a choice between two values will do, and
+// without calls: LLVM turns a loop over such code into vector code. Products and sums are written
+// plainly. The compiler fuses them where the machine has fused multiply-add (-ffp-contract=on), and
+// wherever exactness matters the constants are short enough to make the product exact without it.
 #pragma once
 #ifndef ANYMETAL_MACROS_ONLY
 #include <anymetal/scalar.h>
 
-#pragma float_control(precise, on, push)  // whatever the author chose for his own code
+#pragma float_control(precise, on, push)  // whatever the kernel's author chose
 
 namespace am_math {
 
@@ -33,7 +33,7 @@ AM_INLINE constexpr half copysign(half x, half y) {
 }
 
 // 2^n; n from -126 to 127, and from -1022 to 1023.
-AM_INLINE constexpr float power_of_two(int n) { return float_of(uint(n + 127) << 23); }
+AM_INLINE constexpr float power_of_two(int n) { return float_of((uint(n) + 127u) << 23); }
 AM_INLINE constexpr double power_of_two_double(int n) { return double_of(ulong(n + 1023) << 52); }
 
 // low or high where x lies beyond it; a NaN stays.
@@ -53,8 +53,8 @@ AM_INLINE constexpr Real polynomial(Real x, Real c, Rest... rest) {
   return polynomial(x, rest...) * x + c;
 }
 
-// The nearest whole number, ties to even, and its low bits, by adding 1.5 * 2^23 (2^52): the sum has no
-// room for a fraction. |x| < 2^22 (2^51).
+// The nearest whole number, ties to even, and its low bits, by adding 1.5 * 2^23 (2^52): the sum
+// has no room for a fraction. |x| < 2^22 (2^51).
 struct whole_float {
   float value;
   int bits;

@@ -1,13 +1,13 @@
 // exp, exp2, exp10: 2^n times a polynomial of what is left, in float throughout.
 //
-// The scale 2^n is applied in two halves, so that results from the largest float down to the smallest
-// denormal are rounded once. Largest error found over all floats, in ulp:
-// exp 0.00, exp2 0.00, exp10 0.00 (Metal allows 4).
+// The scale 2^n is applied in two halves, so that results from the largest float down to the
+// smallest denormal are rounded once. Largest error found among every 37th float, in ulp: exp 1.02,
+// exp2 0.83, exp10 0.91 (Metal allows 4).
 #pragma once
 #ifndef ANYMETAL_MACROS_ONLY
 #include <anymetal/math/bits.h>
 
-#pragma float_control(precise, on, push)  // whatever the author chose for his own code
+#pragma float_control(precise, on, push)  // whatever the kernel's author chose
 
 namespace am_math {
 
@@ -48,7 +48,8 @@ AM_INLINE float exp10(float x) {
   return scale(1.0f + r * q, n.bits);
 }
 
-// 2^x rounded to float, from a double. The product is exact in range, so the conversion rounds once.
+// 2^x rounded to float, from a double. The product is exact in range, so the conversion rounds
+// once.
 AM_INLINE float exp2_of_double(double x) {
   x = clamp_keep_nan(x, -200.0, 200.0);
   whole_double n = nearest_whole(x);

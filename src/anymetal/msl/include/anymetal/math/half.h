@@ -1,7 +1,7 @@
 // Math on half: computed in float, rounded once to half; exact where Metal asks for it.
 //
-// float carries more than twice the bits of half, so quotients, roots and sums rounded twice come out as if
-// rounded once. The fused multiply-add needs care, and so does fract next to 1.
+// float carries more than twice the bits of half, so quotients, roots and sums rounded twice come
+// out as if rounded once. The fused multiply-add needs care, and so does fract next to 1.
 #pragma once
 #ifndef ANYMETAL_MACROS_ONLY
 #include <anymetal/math/exponential.h>
@@ -12,7 +12,7 @@
 #include <anymetal/math/rounding.h>
 #include <anymetal/math/trigonometric.h>
 
-#pragma float_control(precise, on, push)  // whatever the author chose for his own code
+#pragma float_control(precise, on, push)  // whatever the kernel's author chose
 
 namespace am_math {
 
@@ -81,8 +81,8 @@ AM_INLINE half sincos(half x, half& cosine) {
   return half(s);
 }
 
-// The product of two halves is exact in float. The sum is rounded to odd: where it is not exact its last
-// bit is set, so that it cannot look like a tie when it is rounded to half.
+// The product of two halves is exact in float. The sum is rounded to odd: where it is not exact its
+// last bit is set, so that it cannot look like a tie when it is rounded to half.
 AM_INLINE half fma(half a, half b, half c) {
   float product = float(a) * float(b);
   float addend = float(c);

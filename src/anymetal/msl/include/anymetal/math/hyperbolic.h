@@ -1,22 +1,23 @@
 // sinh, cosh, tanh in float; asinh, acosh, atanh in double.
 //
-// Largest error found over all floats, in ulp: sinh 0.00, cosh 0.00 (Metal allows 4), tanh 0.00 (5),
-// asinh 0.00, acosh 0.00 (4), atanh 0.00 (5).
+// Largest error found among every 37th float, in ulp: sinh 1.62, cosh 1.45 (Metal allows 4),
+// tanh 1.31 (5), asinh 0.51, acosh 0.51 (4), atanh 0.51 (5).
 #pragma once
 #ifndef ANYMETAL_MACROS_ONLY
 #include <anymetal/math/exponential.h>
 #include <anymetal/math/logarithm.h>
 
-#pragma float_control(precise, on, push)  // whatever the author chose for his own code
+#pragma float_control(precise, on, push)  // whatever the kernel's author chose
 
 namespace am_math {
 
-// Below 1 a polynomial, because e^x and e^-x would cancel; above, from h = e^|x| / 2, which does not
-// overflow before the result does.
+// Below 1 a polynomial, because e^x and e^-x would cancel; above, from h = e^|x| / 2, which does
+// not overflow before the result does.
 AM_INLINE float sinh(float x) {
   float a = fabs(x), z = x * x;
   float h = exp_scaled(a, -1);
-  float small = a + a * z * polynomial(z, 0x1.555556p-3f, 0x1.1110e2p-7f, 0x1.a02156p-13f, 0x1.75a6f6p-19f);
+  float small =
+      a + a * z * polynomial(z, 0x1.555556p-3f, 0x1.1110e2p-7f, 0x1.a02156p-13f, 0x1.75a6f6p-19f);
   return copysign(a < 1.0f ? small : h - 0.25f / h, x);
 }
 
@@ -28,12 +29,14 @@ AM_INLINE float cosh(float x) {
 // Below 0.6 a polynomial; above, 1 - 2 / (e^(2|x|) + 1).
 AM_INLINE float tanh(float x) {
   float a = fabs(x), z = x * x;
-  float small = a + a * z * polynomial(z, -0x1.555554p-2f, 0x1.111086p-3f, -0x1.b9f580p-5f,
-                                       0x1.63de6cp-6f, -0x1.0db2ccp-7f, 0x1.1fc44ap-9f);
+  float small = a + a * z *
+                        polynomial(z, -0x1.555554p-2f, 0x1.111086p-3f, -0x1.b9f580p-5f,
+                                   0x1.63de6cp-6f, -0x1.0db2ccp-7f, 0x1.1fc44ap-9f);
   return copysign(a < 0.6f ? small : 1.0f - 2.0f / (exp(2.0f * a) + 1.0f), x);
 }
 
-// Near zero the argument of the logarithm is too close to 1, and three terms of the series are enough.
+// Near zero the argument of the logarithm is too close to 1, and three terms of the series are
+// enough.
 constexpr double series_below = 0x1p-7;
 
 AM_INLINE float asinh(float x) {

@@ -1,11 +1,12 @@
 // min, max and what follows from them, for every number type.
 //
-// Of two floats one of which is NaN the other is the result; of two equal ones (0 and -0) the first.
+// Of two floats one of which is NaN the other is the result; of two equal ones (0 and -0) the
+// first.
 #pragma once
 #ifndef ANYMETAL_MACROS_ONLY
 #include <anymetal/math/bits.h>
 
-#pragma float_control(precise, on, push)  // whatever the author chose for his own code
+#pragma float_control(precise, on, push)  // whatever the kernel's author chose
 
 namespace am_math {
 

@@ -1,13 +1,14 @@
-// Functions that round, take a float apart or put it together, and the correctly rounded operations.
-// All are exact or correctly rounded.
+// Functions that round, take a float apart or put it together, and the correctly rounded
+// operations. All are exact or correctly rounded.
 //
-// floor, ceil, trunc, rint, round, sqrt and fma are single instructions (roundps, sqrtps, vfmadd) where
-// the processor has SSE4.1 and FMA; on older ones the compiler calls floorf, ..., fmaf of the C library.
+// floor, ceil, trunc, rint, round, sqrt and fma are single instructions (roundps, sqrtps, vfmadd)
+// where the processor has SSE4.1 and FMA; on older ones the compiler calls floorf, ..., fmaf of the
+// C library.
 #pragma once
 #ifndef ANYMETAL_MACROS_ONLY
 #include <anymetal/math/bits.h>
 
-#pragma float_control(precise, on, push)  // whatever the author chose for his own code
+#pragma float_control(precise, on, push)  // whatever the kernel's author chose
 
 namespace am_math {
 
@@ -18,8 +19,8 @@ AM_INLINE float rint(float x) { return __builtin_rintf(x); }    // ties to even
 AM_INLINE float round(float x) { return __builtin_roundf(x); }  // ties away from zero
 AM_INLINE float sqrt(float x) { return __builtin_sqrtf(x); }
 
-// 1 / sqrt(x). From double, no float's result falls so close to a tie that the second rounding could
-// be wrong (all were tried).
+// 1 / sqrt(x). From double, no float's result falls so close to a tie that the second rounding
+// could be wrong (all mantissas were tried).
 AM_INLINE float rsqrt(float x) { return float(1.0 / __builtin_sqrt(double(x))); }
 
 AM_INLINE float divide(float x, float y) { return x / y; }
@@ -37,12 +38,10 @@ AM_INLINE float modf(float x, float& whole) {
   return copysign(fabs(x) == infinity ? 0.0f : x - whole, x);
 }
 
-AM_INLINE float fdim(float x, float y) {
-  return x <= y ? 0.0f : x - y;
-}
+AM_INLINE float fdim(float x, float y) { return x <= y ? 0.0f : x - y; }
 
-// x - y * trunc(x / y), exact. In double a quotient below 2^29 is off by one at most, and its product
-// with the 24 bits of y is exact; larger quotients take several rounds.
+// x - y * trunc(x / y), exact. In double a quotient below 2^29 is off by one at most, and its
+// product with the 24 bits of y is exact; larger quotients take several rounds.
 AM_INLINE float fmod(float x, float y) {
   double rest = double(fabs(x)), divisor = double(fabs(y));
   if (!(rest < double(infinity)) || !(divisor > 0.0)) return not_a_number;
@@ -52,7 +51,7 @@ AM_INLINE float fmod(float x, float y) {
     rest = rest - __builtin_trunc(rest / step) * step;
     rest = rest < 0.0 ? rest + step : rest;
   }
-  return divisor == divisor ? copysign(float(rest), x) : y;
+  return copysign(float(rest), x);
 }
 
 // The neighbour of x in the direction of y.
@@ -88,7 +87,8 @@ AM_INLINE int ilogb(float x) {
   return is_zero_or_not_finite(x) ? special : exponent_of(x);
 }
 
-// x = mantissa * 2^exponent, 1/2 <= |mantissa| < 1. Zeros, infinities and NaN come back with exponent 0.
+// x = mantissa * 2^exponent, 1/2 <= |mantissa| < 1. Zeros, infinities and NaN come back with
+// exponent 0.
 AM_INLINE float frexp(float x, int& exponent) {
   bool special = is_zero_or_not_finite(x);
   bool denormal = fabs(x) < 0x1p-126f;
@@ -97,7 +97,8 @@ AM_INLINE float frexp(float x, int& exponent) {
   return special ? x : float_of((bits & 0x807fffffu) | 0x3f000000u);
 }
 
-// x * 2^k. The product is exact in double, so the conversion rounds once, denormal results included.
+// x * 2^k. The product is exact in double, so the conversion rounds once, denormal results
+// included.
 AM_INLINE float ldexp(float x, int k) {
   k = k < -300 ? -300 : k > 300 ? 300 : k;
   return float(double(x) * power_of_two_double(k));

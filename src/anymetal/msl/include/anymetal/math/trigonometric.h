@@ -1,20 +1,20 @@
 // sin, cos, tan, sincos, and sinpi, cospi, tanpi.
 //
 // An angle is taken apart into a whole number of quarter turns and a rest of at most an eighth of a
-// turn, exactly, whatever its size: the 24 bits of a float are multiplied with those 96 bits of 2/pi
-// that neither vanish in the rest nor add whole turns. There is no table in memory, so that loops
-// over such code become vector code. Largest error found over all floats, in ulp: sin 0.00, cos 0.00,
-// sinpi 0.00, cospi 0.00 (Metal allows 4), tan 0.00, tanpi 0.00 (Metal allows 6).
+// turn, exactly, whatever its size: the 24 bits of a float are multiplied with those 96 bits of
+// 2/pi that neither vanish in the rest nor add whole turns. There is no table in memory, so that
+// loops over such code become vector code. Largest error found among every 37th float, in ulp:
+// sin 1.53, cos 1.53, sinpi 0.97, cospi 0.89 (Metal allows 4), tan 0.51, tanpi 0.51 (Metal: 6).
 #pragma once
 #ifndef ANYMETAL_MACROS_ONLY
 #include <anymetal/math/bits.h>
 
-#pragma float_control(precise, on, push)  // whatever the author chose for his own code
+#pragma float_control(precise, on, push)  // whatever the kernel's author chose
 
 namespace am_math {
 
-// Words of the bits of 2/pi, from weight 2^31 (all zero) down, and the one of the five starting at word
-// `first` that `index` names. A choice among constants, not a load.
+// Words of the bits of 2/pi, from weight 2^31 (all zero) down, and the one of the five starting at
+// word `first` that `index` names. A choice among constants, not a load.
 constexpr uint two_over_pi[8] = {0,          0xa2f9836e, 0x4e441529, 0xfc2757d1,
                                  0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab};
 template <int first>
@@ -26,7 +26,9 @@ AM_INLINE uint word_of_two_over_pi(uint index) {
 }
 
 // The 32 bits that start `shift` (0 to 31) bits into the 64 bits of two words.
-AM_INLINE uint window(uint high, uint low, uint shift) { return high << shift | low >> 1 >> (31 - shift); }
+AM_INLINE uint window(uint high, uint low, uint shift) {
+  return high << shift | low >> 1 >> (31 - shift);
+}
 
 // |x| = quarter * pi/2 + rest modulo whole turns, |rest| <= pi/4. The rest of inf and NaN is NaN.
 struct reduced_angle {
@@ -37,7 +39,7 @@ struct reduced_angle {
 AM_INLINE reduced_angle reduce_angle(float x) {
   uint bits = bits_of(x) & ~sign_bit;
   ulong mantissa = (bits & 0x7fffffu) | 0x800000u;
-  uint start = (bits >> 23) - (127 - 7);  // the first bit of 2/pi that counts: 6 for 1/2, at most 134
+  uint start = (bits >> 23) - 120;  // first bit of 2/pi that counts: 6 for 1/2, at most 134
   uint index = start >> 5, shift = start & 31;
   uint a = word_of_two_over_pi<0>(index), b = word_of_two_over_pi<1>(index);
   uint c = word_of_two_over_pi<2>(index), d = word_of_two_over_pi<3>(index);
@@ -58,7 +60,7 @@ AM_INLINE float sine_of_rest(float r) {
 }
 AM_INLINE float cosine_of_rest(float r) {
   float z = r * r;
-  return 1.0f + z * (z * polynomial(z, 0x1.55554ap-5f, -0x1.6c0c28p-10f, 0x1.99e80ep-16f) - 0.5f);
+  return 1.0f + z * polynomial(z, -0.5f, 0x1.55554ap-5f, -0x1.6c0c28p-10f, 0x1.99e80ep-16f);
 }
 
 // sin(quarter * pi/2 + r), sign_of_x flipping the result.
@@ -85,10 +87,11 @@ AM_INLINE float sincos(float x, float& cosine) {
 // tan(quarter * pi/2 + r) in double, with the sign of x on top.
 AM_INLINE float tangent_in_quarter(double r, uint quarter, float x) {
   double z = r * r;
-  double sine = r + r * z * polynomial(z, -0x1.5555554cb2585p-3, 0x1.11110890b214dp-7,
-                                       -0x1.a00f990e2bc30p-13, 0x1.6cd73b20baebdp-19);
-  double cosine = 1.0 + z * (z * polynomial(z, 0x1.5555554ed2d8bp-5, -0x1.6c16b822e058bp-10,
-                                            0x1.a010da0a26ae4p-16, -0x1.241d9ea482eadp-22) - 0.5);
+  double s = polynomial(z, -0x1.5555554cb2585p-3, 0x1.11110890b214dp-7, -0x1.a00f990e2bc30p-13,
+                        0x1.6cd73b20baebdp-19);
+  double c = polynomial(z, -0.5, 0x1.5555554ed2d8bp-5, -0x1.6c16b822e058bp-10,
+                        0x1.a010da0a26ae4p-16, -0x1.241d9ea482eadp-22);
+  double sine = r + r * z * s, cosine = 1.0 + z * c;
   bool swap = quarter & 1;
   float magnitude = float((swap ? -cosine : sine) / (swap ? sine : cosine));
   return float_of(bits_of(magnitude) ^ (bits_of(x) & sign_bit));
@@ -107,16 +110,16 @@ struct reduced_turns {
 
 AM_INLINE reduced_turns reduce_turns(float x) {
   float magnitude = fabs(x);
-  magnitude = magnitude < 0x1p24f ? magnitude : magnitude - magnitude;
-  float n = __builtin_rintf(2.0f * magnitude);
-  return {magnitude - 0.5f * n, uint(int(n))};
+  double turns = double(magnitude < 0x1p24f ? magnitude : magnitude - magnitude);
+  whole_double n = nearest_whole(2.0 * turns);
+  return {float(turns - 0.5 * n.value), uint(n.bits)};
 }
 
 AM_INLINE float sinpi_in_quarter(float r, uint quarter) {
   float z = r * r;
-  float sine = r * 0x1.921fb6p1f +
-               r * (z * polynomial(z, -0x1.4abbc0p2f, 0x1.46607ep1f, -0x1.2ddcecp-1f) - 0x1.777a5cp-24f);
-  float cosine = 1.0f + z * polynomial(z, -0x1.3bd3ccp2f, 0x1.03c1b0p2f, -0x1.55b29ap0f, 0x1.d4e420p-3f);
+  float s = polynomial(z, -0x1.777a5cp-24f, -0x1.4abbc0p2f, 0x1.46607ep1f, -0x1.2ddcecp-1f);
+  float c = polynomial(z, -0x1.3bd3ccp2f, 0x1.03c1b0p2f, -0x1.55b29ap0f, 0x1.d4e420p-3f);
+  float sine = r * 0x1.921fb6p1f + r * s, cosine = 1.0f + z * c;  // s starts with pi's low bits
   return float_of(bits_of(quarter & 1 ? cosine : sine) ^ (quarter << 30 & sign_bit));
 }
 
