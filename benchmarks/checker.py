@@ -43,7 +43,7 @@ INSTALL_OCLGRIND = (
     "    apt-get install oclgrind && pip install pyopencl"
 )
 # Work groups at the two sizes, for each processor: Oclgrind runs one work group on each.
-GROUPS = {"silu": (32, 128), "rmsnorm": (2, 8), "matmul": (1, 2), "attention": (1, 4)}
+GROUPS = {"silu": (64, 512), "rmsnorm": (2, 12), "matmul": (1, 2), "attention": (1, 3)}
 JOB = Path(__file__).parent / "oclgrind_job.py"
 
 

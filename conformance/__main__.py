@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from anymetal.errors import ToolchainError
 from conformance import lint, wheel
 from conformance.case import CASES, Case
 from conformance.run import Outcome, run_all
@@ -31,6 +32,14 @@ VERDICTS = {
 def main() -> int:
     options = parse_arguments()
     console = Console(width=None if os.isatty(1) else 140)
+    try:
+        return examine(options, console)
+    except ToolchainError as error:
+        console.print(f"nothing can be said, the compiler does not work:\n{error}", markup=False)
+        return 1
+
+
+def examine(options: argparse.Namespace, console: Console) -> int:
     sources = wheel.fetch()
     reports: list[lint.FileReport] = []
     if not options.no_lint:

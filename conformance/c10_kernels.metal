@@ -8,6 +8,7 @@
 #include <c10/metal/reduction_utils.h>
 #include <c10/metal/special_math.h>
 #include <c10/metal/utils.h>
+
 #include <metal_stdlib>
 using namespace metal;
 using namespace c10::metal;
@@ -65,11 +66,10 @@ REGISTER_OPMATH_TERNARY_OP(fused, half, half);
 
 // special_math.h, igamma.h, expm1f.h: one kernel a function.
 
-#define ONE_ARGUMENT(NAME, CALL)                              \
-  kernel void special_##NAME(device const float* x [[buffer(0)]], \
-                             device float* y [[buffer(1)]],   \
-                             uint i [[thread_position_in_grid]]) { \
-    y[i] = CALL;                                              \
+#define ONE_ARGUMENT(NAME, CALL)                                                                 \
+  kernel void special_##NAME(device const float* x [[buffer(0)]], device float* y [[buffer(1)]], \
+                             uint i [[thread_position_in_grid]]) {                               \
+    y[i] = CALL;                                                                                 \
   }
 
 ONE_ARGUMENT(erf, c10::metal::erf(x[i]))
@@ -152,9 +152,9 @@ kernel void reductions(device const T* x [[buffer(0)]], device float* y [[buffer
   }
 }
 
-#define REDUCTIONS(T)                                                                          \
-  template [[host_name("reductions_" #T)]] kernel void reductions<T>(                          \
-      device const T*, device float*, uint, uint);
+#define REDUCTIONS(T)                                                                 \
+  template [[host_name("reductions_" #T)]] kernel void reductions<T>(device const T*, \
+                                                                     device float*, uint, uint);
 
 REDUCTIONS(float)
 REDUCTIONS(half)
@@ -165,15 +165,14 @@ REDUCTIONS(long)
 // atomic.h
 
 template <typename T>
-kernel void atomic_sums(device AtomicType_t<T>* sums [[buffer(0)]],
-                        device const T* x [[buffer(1)]],
+kernel void atomic_sums(device AtomicType_t<T>* sums [[buffer(0)]], device const T* x [[buffer(1)]],
                         device const int* places [[buffer(2)]],
                         uint i [[thread_position_in_grid]]) {
   AtomicType<T>::atomic_add(sums, places[i], x[i]);
 }
 
-#define ATOMIC_SUMS(T)                                                                         \
-  template [[host_name("atomic_sums_" #T)]] kernel void atomic_sums<T>(                        \
+#define ATOMIC_SUMS(T)                                                  \
+  template [[host_name("atomic_sums_" #T)]] kernel void atomic_sums<T>( \
       device AtomicType_t<T>*, device const T*, device const int*, uint);
 
 ATOMIC_SUMS(float)

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 import anymetal
+from anymetal.errors import ToolchainError
 
 C10_HEADERS = Path(torch.__file__).parent / "include" / "c10" / "metal"
 C10_KERNELS = Path(__file__).parent / "c10_kernels.metal"
@@ -61,6 +62,8 @@ def lint(name: str, text: str, pool: ThreadPoolExecutor) -> FileReport:
     try:
         library = anymetal.compile_shader(text, name=name)
         kernels = list(dir(library))
+    except ToolchainError:
+        raise
     except (SyntaxError, RuntimeError) as error:
         return FileReport(name, (), time.perf_counter() - start, str(error))
     verdicts = tuple(pool.map(lambda kernel: compile_kernel(library, kernel), kernels))
@@ -70,6 +73,8 @@ def lint(name: str, text: str, pool: ThreadPoolExecutor) -> FileReport:
 def compile_kernel(library: object, kernel: str) -> Verdict:
     try:
         getattr(library, kernel)
+    except ToolchainError:
+        raise
     except (SyntaxError, RuntimeError, ValueError) as error:
         return Verdict(kernel, str(error))
     return Verdict(kernel, None)

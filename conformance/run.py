@@ -11,6 +11,7 @@ import torch
 
 import anymetal
 import conformance.cases  # noqa: F401  (fills the list of cases)
+from anymetal.errors import ToolchainError
 from conformance.case import Case, Launch
 from conformance.lint import C10_KERNELS
 from conformance.wheel import Sources
@@ -48,6 +49,8 @@ def judge(case: Case, files: dict[str, Path]) -> Outcome:
         return Outcome(case, "unexpected", None, f"the wheel has no {case.file}")
     try:
         start(case, launch, files[case.file])
+    except ToolchainError:
+        raise
     except Exception as error:
         return judge_refusal(case, error)
     errors = {check.what: check.error() for check in launch.checks}

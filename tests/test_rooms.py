@@ -10,7 +10,18 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "src" / "anymetal"
 # Highest first. A room may import itself and what stands to its right.
-ORDER = ("pytest_plugin", "cli", "patch", "ops", "launch", "checker", "engines", "passes", "msl")
+ORDER = (
+    "pytest_plugin",
+    "cli",
+    "patch",
+    "ops",
+    "launch",
+    "checker",
+    "engines",
+    "passes",
+    "msl",
+    "device",
+)
 FOUNDATION = ("nouns", "errors", "settings")
 
 

@@ -1,6 +1,6 @@
-// One query row a threadgroup against its first `lengths[row]` keys, head dimension 64, 128 threads.
-// Keys come in blocks of 128, one a thread, with a running maximum and sum. The output has 64
-// columns, so each half of the threadgroup adds up one half of the block's values.
+// One query row a threadgroup against its first `lengths[row]` keys, head dimension 64, 128
+// threads. Keys come in blocks of 128, one a thread, with a running maximum and sum. The output has
+// 64 columns, so each half of the threadgroup adds up one half of the block's values.
 #include <metal_stdlib>
 using namespace metal;
 
@@ -10,10 +10,8 @@ constant constexpr uint SIMDS = THREADS / 32;
 
 kernel void attention(device const float* queries [[buffer(0)]],
                       device const float* keys [[buffer(1)]],
-                      device const float* values [[buffer(2)]],
-                      device float* output [[buffer(3)]],
-                      device const int* lengths [[buffer(4)]],
-                      constant float& scale [[buffer(5)]],
+                      device const float* values [[buffer(2)]], device float* output [[buffer(3)]],
+                      device const int* lengths [[buffer(4)]], constant float& scale [[buffer(5)]],
                       uint row [[threadgroup_position_in_grid]],
                       uint in_group [[thread_index_in_threadgroup]],
                       uint lane [[thread_index_in_simdgroup]],

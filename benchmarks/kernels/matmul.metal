@@ -5,10 +5,8 @@ using namespace metal;
 
 constant constexpr uint TILE = 32;
 
-kernel void matmul(device const float* a [[buffer(0)]],
-                   device const float* b [[buffer(1)]],
-                   device float* c [[buffer(2)]],
-                   constant uint& side [[buffer(3)]],
+kernel void matmul(device const float* a [[buffer(0)]], device const float* b [[buffer(1)]],
+                   device float* c [[buffer(2)]], constant uint& side [[buffer(3)]],
                    uint2 in_grid [[thread_position_in_grid]],
                    uint2 in_group [[thread_position_in_threadgroup]]) {
   threadgroup float a_tile[TILE][TILE];

@@ -2,10 +2,8 @@
 #include <metal_stdlib>
 using namespace metal;
 
-kernel void rmsnorm(device const float* x [[buffer(0)]],
-                    device const float* weight [[buffer(1)]],
-                    device float* y [[buffer(2)]],
-                    constant uint& columns [[buffer(3)]],
+kernel void rmsnorm(device const float* x [[buffer(0)]], device const float* weight [[buffer(1)]],
+                    device float* y [[buffer(2)]], constant uint& columns [[buffer(3)]],
                     constant float& epsilon [[buffer(4)]],
                     uint row [[threadgroup_position_in_grid]],
                     uint in_group [[thread_index_in_threadgroup]],

@@ -2,9 +2,7 @@
 #include <metal_stdlib>
 using namespace metal;
 
-kernel void scale(device const float* x [[buffer(0)]],
-                  device float* y [[buffer(1)]],
-                  constant float& factor [[buffer(2)]],
-                  uint in_grid [[thread_position_in_grid]]) {
+kernel void scale(device const float* x [[buffer(0)]], device float* y [[buffer(1)]],
+                  constant float& factor [[buffer(2)]], uint in_grid [[thread_position_in_grid]]) {
   y[in_grid] = x[in_grid] * factor;
 }

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from anymetal import device
     from anymetal.checker.context import check
     from anymetal.launch.shader import Kernel, ShaderLibrary, compile_shader
 
 __version__ = "0.1.0"
 
-__all__ = ["Kernel", "ShaderLibrary", "__version__", "check", "compile_shader"]
+__all__ = ["Kernel", "ShaderLibrary", "__version__", "check", "compile_shader", "device"]
 
 
 def __getattr__(name: str) -> object:
     """Import torch and LLVM when they are asked for: the command's help needs neither."""
     if name not in __all__:
         raise AttributeError(f"module 'anymetal' has no attribute {name!r}")
+    if name == "device":
+        return import_module("anymetal.device")
     if name == "check":
         from anymetal.checker import context  # noqa: PLC0415
 
@@ -29,6 +33,7 @@ def __getattr__(name: str) -> object:
     return globals()[name]
 
 
-# With torch there already, waiting saves little, and the first compile_shader would pay for it.
-if "torch" in sys.modules:
+# With torch there already, waiting saves little, and the first compile_shader would pay for it. But
+# torch imports this package itself, at the end of its own import, to ask for the virtual device.
+if "torch" in sys.modules and not getattr(sys.modules["torch"].__spec__, "_initializing", False):
     __getattr__("compile_shader")

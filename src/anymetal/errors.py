@@ -33,3 +33,7 @@ class EngineError(AnymetalError, RuntimeError):
 
 class LimitError(EngineError, ValueError):
     """More threads, threadgroup memory or buffers than an Apple GPU has."""
+
+
+class PolicyError(AnymetalError, ValueError):
+    """A launch policy is missing, or a file of policies has a mistake."""

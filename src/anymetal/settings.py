@@ -65,4 +65,33 @@ CHECK_LEVEL = Setting(
     "optimisation of checked kernels, 0 to 3, after the checks are in: findings do not depend on it",
 )
 
-ALL = (CACHE_DIR, CACHE_MEGABYTES, TIME_LIMIT, FAST_MATH, CHECK, CHECK_LEVEL)
+DEVICE = Setting("ANYMETAL_DEVICE", "0", "1 gives torch a virtual mps device when it is imported")
+DEVICE_MISSING = Setting(
+    "ANYMETAL_DEVICE_MISSING",
+    "warn",
+    "operators that MPS lacks: run them, warn and run, or error, on the virtual device",
+)
+DEVICE_ASYNC = Setting(
+    "ANYMETAL_DEVICE_ASYNC",
+    "0",
+    "1 shows results of the virtual device only where a Mac waits for its GPU",
+)
+CXX = Setting("ANYMETAL_CXX", "", "the C++ compiler that builds the virtual device")
+
+POLICY = Setting(
+    "ANYMETAL_POLICY", "", "a TOML file of launch policies that go before the package's own"
+)
+
+ALL = (
+    CACHE_DIR,
+    CACHE_MEGABYTES,
+    TIME_LIMIT,
+    FAST_MATH,
+    CHECK,
+    CHECK_LEVEL,
+    DEVICE,
+    DEVICE_MISSING,
+    DEVICE_ASYNC,
+    CXX,
+    POLICY,
+)

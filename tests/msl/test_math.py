@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 from function_model import SIZES, Doubles, evaluate, samples, ulps, vector, wide, worst
 from vector_model import Array, refusal, same, values_of
+
+from anymetal.msl import clang
 
 COUNT = 6000
 ROUNDED = 0.5 + 1e-6  # correctly rounded: the reference itself is off by a little
@@ -358,3 +361,17 @@ def test_a_template_of_the_author_does_not_disturb() -> None:
     prelude = "template <typename T> T exp(T x) { return x; }"
     got = values_of("float", ["metal::exp(0.0f)", "::exp(5.0f)", "max(1.0f, 2.0f)"], prelude)
     assert got.tolist() == [1, 5, 2]
+
+
+def test_no_function_needs_a_library() -> None:
+    """What LLVM does not know as an instruction would become a slow call, or none on a GPU."""
+    lines = "\n".join(f"  out[{row}] = {text};" for row, text in enumerate(CALLS))
+    for kind in ("float", "half", "float3", "half4"):
+        text = f"""using namespace metal;
+        extern "C" void all({kind}* out, {kind} x, {kind} y, {kind} z) {{\n{lines}\n}}"""
+        for fast_math in (False, True):
+            result = clang.compile_to_ir(text, fast_math=fast_math)
+            assert result.ok, result.messages
+            declared = re.findall(r"^declare .*@([\w.]+)\(", result.output, re.MULTILINE)
+            assert declared
+            assert not [name for name in declared if not name.startswith("llvm.")]

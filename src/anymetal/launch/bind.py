@@ -58,6 +58,8 @@ class Frame:
         start = ctypes.addressof(self.integers)
         self.floats = (ctypes.c_float * (2 * self.stride * BUFFER_LIMIT)).from_address(start)
         self.numbers = tuple(start + i * stride for i in range(BUFFER_LIMIT))
+        # Where the tensors of the call are: in CPU memory, on the virtual mps device, or in both.
+        self.on_host = self.on_device = False
 
 
 class Binder:
@@ -96,6 +98,7 @@ class Binder:
                 " buffers"
             )
         addresses = frame.addresses
+        frame.on_host = frame.on_device = False
         elements = -1
         for index, argument in enumerate(args):
             kind = type(argument)
@@ -108,9 +111,14 @@ class Binder:
                     and argument.dtype not in _NOT_IN_METAL
                     and argument.dim()
                 ):
+                    frame.on_host = True
+                    addresses[index] = argument.data_ptr() or _EMPTY_ADDRESS
+                elif argument.is_mps:
+                    # Only the virtual device has these here, and it refuses other dtypes itself.
+                    frame.on_device = True
                     addresses[index] = argument.data_ptr() or _EMPTY_ADDRESS
                 else:
-                    addresses[index] = self._unusual_tensor(index, argument, keep)
+                    addresses[index] = self._unusual_tensor(frame, index, argument, keep)
             elif kind is float and casts is None:
                 slot = index * frame.stride
                 frame.integers[slot] = 0
@@ -123,6 +131,8 @@ class Binder:
                 if elements < 0 and isinstance(argument, _Tensor):
                     elements = argument.numel()
                 addresses[index] = self._unusual(frame, index, argument, casts, keep)
+        if frame.on_device and frame.on_host:
+            self.fail("Passed CPU tensor to MPS op; pass all tensors on the same device")
         return elements
 
     def check_bound(self, count: int, also: int = -1) -> None:
@@ -176,9 +186,9 @@ class Binder:
         self, frame: Frame, index: int, argument: Any, casts: Casts, keep: list[Any]
     ) -> int:
         if isinstance(argument, _Tensor):
-            return self._unusual_tensor(index, argument, keep)
+            return self._unusual_tensor(frame, index, argument, keep)
         if isinstance(argument, list | tuple):
-            return self._list(index, argument, self._cast(index, casts), keep)
+            return self._list(frame, index, argument, self._cast(index, casts), keep)
         if isinstance(argument, int | float):
             return self._number(frame, index, argument, self._cast(index, casts))
         return self.fail(
@@ -186,10 +196,12 @@ class Binder:
             " pass a tensor, a number, or a list of numbers or tensors"
         )
 
-    def _unusual_tensor(self, index: int, tensor: torch.Tensor, keep: list[Any]) -> int:
+    def _unusual_tensor(
+        self, frame: Frame, index: int, tensor: torch.Tensor, keep: list[Any]
+    ) -> int:
         """A tensor that is no plain buffer: checked, and passed by value if it has 0 dimensions."""
-        self._check_tensor(index, tensor)
-        if tensor.dim() == 0 and self._is_read_only(index):
+        self._check_tensor(frame, index, tensor)
+        if tensor.dim() == 0 and tensor.is_cpu and self._is_read_only(index):
             kept = tensor.detach().to(_NOT_IN_METAL.get(tensor.dtype, tensor.dtype), copy=True)
             keep.append(kept)
             return kept.data_ptr()
@@ -201,8 +213,12 @@ class Binder:
             )
         return tensor.data_ptr() or _EMPTY_ADDRESS
 
-    def _check_tensor(self, index: int, tensor: torch.Tensor) -> None:
-        if not tensor.is_cpu:
+    def _check_tensor(self, frame: Frame, index: int, tensor: torch.Tensor) -> None:
+        if tensor.is_mps:
+            frame.on_device = True
+        elif tensor.is_cpu:
+            frame.on_host = frame.on_host or tensor.dim() > 0
+        else:
             self.fail(
                 f"{self.place(index)} is on device '{tensor.device}'; this engine runs on the CPU,"
                 " and all tensors of a call must be CPU tensors. Pass it with .cpu()"
@@ -252,7 +268,9 @@ class Binder:
         if int(value) not in _INT64:
             self.fail(f"{self.place(index)}: {value} does not fit into 64 bits")
 
-    def _list(self, index: int, items: Sequence[Any], cast: str | None, keep: list[Any]) -> int:
+    def _list(
+        self, frame: Frame, index: int, items: Sequence[Any], cast: str | None, keep: list[Any]
+    ) -> int:
         if not items:
             self.fail(
                 f"{self.place(index)}: Empty list/tuple can not be an argument to metal kernel"
@@ -263,7 +281,7 @@ class Binder:
         elif isinstance(first, float):
             data = self._typed(index, items, (int, float), "f", cast)
         elif isinstance(first, _Tensor):
-            data = self._pointers(index, items, keep).tobytes()
+            data = self._pointers(frame, index, items, keep).tobytes()
         else:
             self.fail(
                 f"{self.place(index)}: Unexpected argument types: a list of"
@@ -288,7 +306,9 @@ class Binder:
         dtype = torch.int64 if code == "q" else torch.float32
         return _raw_bytes(torch.tensor(items, dtype=dtype).to(_CASTS[cast]))
 
-    def _pointers(self, index: int, tensors: Sequence[Any], keep: list[Any]) -> array[int]:
+    def _pointers(
+        self, frame: Frame, index: int, tensors: Sequence[Any], keep: list[Any]
+    ) -> array[int]:
         """Addresses of the tensors of a list, which a kernel sees as an array of pointers."""
         keep.append(tensors)
         for position, tensor in enumerate(tensors):
@@ -297,9 +317,9 @@ class Binder:
                     f"{self.place(index)}: the list starts with a tensor, but element {position}"
                     f" is {type(tensor).__name__}"
                 )
-            self._check_tensor(index, tensor)
+            self._check_tensor(frame, index, tensor)
             if tensor.dtype in _NOT_IN_METAL:
-                self._unusual_tensor(index, tensor.reshape(-1), keep)
+                self._unusual_tensor(frame, index, tensor.reshape(-1), keep)
         return array("Q", [tensor.data_ptr() or _EMPTY_ADDRESS for tensor in tensors])
 
     def _keep_bytes(self, index: int, data: bytes, keep: list[Any]) -> int:

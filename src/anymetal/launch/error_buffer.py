@@ -34,12 +34,18 @@ class ErrorBuffer(ctypes.Structure):
         torch raises the first message at the next synchronisation; here the kernel has ended, so
         it is raised at once.
         """
+        message = self.message(kernel)
+        if message is not None:
+            raise _Error(message)
+
+    def message(self, kernel: str) -> str | None:
+        """The first report and where it came from, or None."""
         count = self.count
         if count == 0:
-            return
+            return None
         first = self.messages[0]
         more = f", and {count - 1} more" if count > 1 else ""
-        raise _Error(
+        return (
             f"{_decode(first.text)}\n{kernel}: reported by {_decode(first.function)} at"
             f" {_decode(first.file)}:{first.line}{more}"
         )

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from anymetal import settings
-from anymetal.checker.context import active, report_limit
+from anymetal.checker.context import ActiveCheck, active, report_limit
+from anymetal.device.enabling import command_queue
+from anymetal.device.queue import CommandQueue
 from anymetal.engines.coroutine import CoroutineExecutable
 from anymetal.errors import LimitError
 from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Extent, Frame, Sizes, extent
@@ -170,10 +172,16 @@ class Kernel:
         error_buf_idx: int | None = None,
         threadgroup_memory: Mapping[int, int] | None = None,
     ) -> None:
-        """Run the kernel over `threads` threads in threadgroups of `group_size`, and wait."""
+        """Run the kernel over `threads` threads in threadgroups of `group_size`, and wait.
+
+        With tensors of the virtual mps device it may be queued, and errors it reports wait for the
+        next synchronisation, as on a Mac.
+        """
         binder = self._binder
         frame = binder.take_frame()
         check = active()
+        queue = None
+        queued = False
         try:
             keep: list[Any] = []
             elements = binder.bind(frame, args, arg_casts, keep)
@@ -188,24 +196,63 @@ class Kernel:
             if binder.threadgroup or threadgroup_memory:
                 memory = binder.lengths(threadgroup_memory, self.static_thread_group_memory_length)
             grid, group = self._shape(threads, group_size)
-            if not (grid[0] and grid[1] and grid[2]):
-                pass
-            elif check is None:
-                self._executable.launch(frame.address, grid, group, self._workers, memory)
+            if frame.on_device:
+                queue = command_queue()
+            if queue is None or not queue.asynchronous:
+                self._run(frame, args, grid, group, memory, check)
             else:
-                from anymetal.launch.checked_call import call_checked  # noqa: PLC0415
-
-                checked = self._workshop.compile_checked(self.name, self.constants, check.nan)
-                excerpts = self._workshop.excerpt
-                call_checked(checked, binder, frame, args, grid, group, memory, check, excerpts)
+                launch = (frame, args, grid, group, memory, check)
+                queue.submit(lambda: self._run_queued(launch, keep, errors, queue))
+                queued = True
         except LimitError as error:
             if check is not None:
                 report_limit(check, self.name, error)
             raise
         finally:
-            binder.give_back(frame)
+            if not queued:
+                binder.give_back(frame)
+        if errors is not None and not queued:
+            self._raise_reported(errors, queue)
+
+    def _run(
+        self,
+        frame: Frame,
+        args: tuple[Any, ...],
+        grid: Sizes,
+        group: Sizes,
+        memory: dict[int, int] | None,
+        check: ActiveCheck | None,
+    ) -> None:
+        if not (grid[0] and grid[1] and grid[2]):
+            return
+        if check is None:
+            self._executable.launch(frame.address, grid, group, self._workers, memory)
+            return
+        from anymetal.launch.checked_call import call_checked  # noqa: PLC0415
+
+        checked = self._workshop.compile_checked(self.name, self.constants, check.nan)
+        excerpts = self._workshop.excerpt
+        call_checked(checked, self._binder, frame, args, grid, group, memory, check, excerpts)
+
+    def _run_queued(
+        self, launch: Any, keep: list[Any], errors: ErrorBuffer | None, queue: CommandQueue
+    ) -> None:
+        """What the queue calls; it holds the arguments, and `keep`, as long as it needs them."""
+        try:
+            self._run(*launch)
+        finally:
+            self._binder.give_back(launch[0])
         if errors is not None:
+            self._raise_reported(errors, queue)
+
+    def _raise_reported(self, errors: ErrorBuffer, queue: CommandQueue | None) -> None:
+        """Raise what the kernel reported: at once, or at the next synchronisation of the device."""
+        if queue is None:
             errors.raise_reported(self.name)
+            return
+        message = errors.message(self.name)
+        if message is not None:
+            queue.report(message)
 
     def count(self, *args: Any, **keywords: Any) -> Counts:
         """Run the kernel like a call, on one processor, and count what its threads do."""

@@ -6,6 +6,7 @@ may be one of the two are touched: the two names, template parameters, and alias
 
 from __future__ import annotations
 
+from anymetal.msl.builtins import KNOWN_TYPES
 from anymetal.msl.edits import Edits
 from anymetal.msl.structure import Structure
 from anymetal.msl.tokens import TokenRange
@@ -20,6 +21,7 @@ class CastRewriter:
         self.structure = structure
         self.tokens = structure.tokens
         self.edits = edits
+        self.base_initialisers = _base_initialisers(structure)
         self.open_types = _ALWAYS | structure.type_parameters | _open_aliases(structure)
 
     def run(self) -> None:
@@ -35,7 +37,9 @@ class CastRewriter:
         if close is None:
             return
         words = self.tokens.texts[index + 2 : close]
-        if not any(word in ("*", "&", "&&", "void") for word in words):
+        if any(word in ("*", "&", "&&") for word in words):
+            return
+        if not all(word in KNOWN_TYPES and word not in _ALWAYS for word in words):
             self.edits.word(index, "am_cast")
 
     def _named(self, index: int) -> None:
@@ -49,12 +53,17 @@ class CastRewriter:
 
     def _functional(self, index: int) -> None:
         tokens = self.tokens
-        if tokens.text(index - 1) in ("operator", "::", ".", "->", "template", "&", "*", ">"):
+        if tokens.text(index - 1) in ("operator", "::", ".", "->", "template", "~"):
             return
         if tokens.is_name(index - 1) and tokens.text(index - 1) not in _BEFORE_EXPRESSIONS:
             return  # a declaration: `uint T(...)`
-        arguments = tokens.split_commas(index + 2, tokens.partner.get(index + 1, index + 2))
-        if len(arguments) == 1 and tokens.text(index + 2) not in ("*", "&"):
+        if index in self.base_initialisers:
+            return
+        close = tokens.partner.get(index + 1, index + 2)
+        arguments = tokens.split_commas(index + 2, close)
+        is_function_type = close == index + 3 and tokens.text(index + 2) in KNOWN_TYPES
+        is_declarator = tokens.text(index + 2) in ("*", "&") and tokens.text(close + 1) in "[("
+        if len(arguments) == 1 and not is_function_type and not is_declarator:
             self.edits.word(index, f"am_cast<{tokens.text(index)}>")
 
     def _c_style(self, index: int) -> None:
@@ -62,7 +71,7 @@ class CastRewriter:
         before = index - 2
         follows_value = (
             tokens.text(before) in _ENDS_EXPRESSION
-            or tokens.text(before) == ">"
+            or (tokens.text(before) == ">" and _closes_template(tokens, before))
             or (tokens.is_name(before) and tokens.text(before) not in _BEFORE_EXPRESSIONS)
         )
         if follows_value and not _closes_cast(tokens, before, self.open_types):
@@ -92,6 +101,32 @@ def _closes_cast(tokens: TokenRange, index: int, types: frozenset[str]) -> bool:
         word in types or word in _SCALARS or word in ("const", "unsigned") for word in inside
     )
     return is_type and not tokens.is_name(opening - 1)
+
+
+def _closes_template(tokens: TokenRange, index: int) -> bool:
+    """Does this `>` close template arguments, as in `f<int>(T)`, or compare, as in `a > (T)b`?"""
+    start = index - 1
+    while start > 0 and tokens.text(start) not in (";", "{", "}"):
+        is_opening = tokens.text(start) == "<" and tokens.is_name(start - 1)
+        if is_opening and tokens.angle_end(start) == index:
+            return True
+        start -= 1
+    return False
+
+
+def _base_initialisers(structure: Structure) -> frozenset[int]:
+    """The names initialised in `: Base(x), member(y) {`: no casts."""
+    tokens = structure.tokens
+    found = set()
+    for function in structure.functions:
+        if function.initialisers is None or function.body is None:
+            continue
+        index = function.initialisers
+        while index < function.body[0]:
+            if tokens.text(index) in (":", ","):
+                found.add(index + 1)
+            index = tokens.after(index)
+    return frozenset(found)
 
 
 _SCALARS = frozenset(
@@ -168,14 +203,16 @@ def _postfix_end(tokens: TokenRange, index: int) -> int:
 
 
 def _open_aliases(structure: Structure) -> frozenset[str]:
-    """Names of `using X = ...` anywhere, in functions too: they may stand for half or bfloat."""
+    """Names of `using X = ...` and `typedef ... X` anywhere: they may stand for half or bfloat."""
     tokens = structure.tokens
     found = set()
     for index, text in enumerate(tokens.texts):
-        if text == "using" and tokens.text(index + 2) == "=" and tokens.is_name(index + 1):
-            end = index + 3
-            while end < len(tokens) and tokens.text(end) != ";":
-                end = tokens.after(end)
-            if not any(word in ("*", "&", "(") for word in tokens.texts[index + 3 : end]):
-                found.add(tokens.text(index + 1))
+        is_using = text == "using" and tokens.text(index + 2) == "=" and tokens.is_name(index + 1)
+        if not is_using and text != "typedef":
+            continue
+        end = index
+        while end < len(tokens) and tokens.text(end) != ";":
+            end = tokens.after(end)
+        if not any(word in ("*", "&", "(", "{") for word in tokens.texts[index:end]):
+            found.add(tokens.text(index + 1 if is_using else end - 1))
     return frozenset(found)

@@ -42,6 +42,7 @@ _FAST_MATH_FLAGS = [
 _DIAGNOSTIC_FLAGS = [
     "-Wno-everything",
     "-Werror=vla-cxx-extension",
+    "-Werror=address-of-temporary",  # &v.xy
     "-ferror-limit=20",
     "-fshow-overloads=best",
     "-fno-caret-diagnostics",
@@ -201,7 +202,9 @@ def precompiled_header(fast_math: bool) -> Path:
         flags += ["-O1", "-w", "-Xclang", "-fno-pch-timestamp"]
         result = _run([*flags, "-o", str(path), "-"], text)
         if not result.ok:
-            raise ToolchainError(f"anymetal's own headers do not compile:\n{result.messages}")
+            raise ToolchainError(
+                f"anymetal's own headers do not compile:\n{result.messages[:2000]}"
+            )
 
     return default_store().file("pch", key, build)
 

@@ -134,7 +134,8 @@ class _Walker:
         word = tokens.text(first)
         if word == "inline" and tokens.text(first + 1) == "namespace":
             first, word = first + 1, "namespace"
-        if word == "namespace" or (word == "extern" and tokens.text(first + 1) == '""'):
+        is_block = word == "extern" and tokens.texts[first + 1 : first + 3] == ['""', "{"]
+        if word == "namespace" or is_block:
             return self._namespace(first, end, scope)
         if word in ("using", "typedef"):
             stop = self._semicolon(first, end)
@@ -151,7 +152,7 @@ class _Walker:
         while index < end and tokens.text(index) not in ("{", ";"):
             index = tokens.after(index)
         if tokens.text(index) != "{":
-            return index + 1  # a namespace alias, or a single `extern "C"` declaration
+            return index + 1  # a namespace alias
         close = tokens.partner.get(index, end)
         inner = scope
         if tokens.text(first) == "namespace":
@@ -313,7 +314,7 @@ class _Walker:
 
     def _qualified_start(self, index: int, head: int) -> int:
         tokens = self.tokens
-        while index - 1 > head:
+        while index > head:
             if tokens.text(index - 1) == "~":
                 index -= 1
             elif tokens.text(index - 1) == "::" and tokens.is_name(index - 2):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from anymetal.launch.tuning_cache import register_source
 from anymetal.ops.kernel_file import SUFFIXES, KernelFile
 
 NAMESPACE = "anymetal"
@@ -42,7 +43,11 @@ class Case:
 
 @dataclass
 class Operator:
-    """An operator `anymetal::name`. `reference` is called in float64, `baseline` is torch's own."""
+    """An operator `anymetal::name`. `reference` is called in float64, `baseline` is torch's own.
+
+    `naive` is the composition of plain torch operators that people write without a fused one, and
+    `bench` the larger cases that are timed; without them the cases of the tests are.
+    """
 
     schema: str
     source: str
@@ -52,6 +57,8 @@ class Operator:
     cost: Callable[..., Cost] | None = None
     dtypes: Sequence[torch.dtype] = FLOATS
     differentiable: bool = True
+    naive: Callable[..., Any] | None = None
+    bench: Sequence[Case] = ()
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -60,6 +67,7 @@ class Operator:
             raise ValueError(f"operator {self.name!r} is declared twice")
         LIBRARY.define(self.schema)
         self.kernels = KernelFile(self.source)
+        register_source(self.name, lambda: self.kernels.text)
         OPERATORS[self.name] = self
 
     @property
@@ -84,9 +92,7 @@ class Operator:
         self, setup: Callable[..., None], backward: Callable[..., Any]
     ) -> Callable[..., Any]:
         """Registers what to keep of a call, and the gradient made of it."""
-        torch.library.register_autograd(
-            self.qualified, backward, setup_context=setup, lib=LIBRARY
-        )
+        torch.library.register_autograd(self.qualified, backward, setup_context=setup, lib=LIBRARY)
         return backward
 
     def no_gradient(self, reason: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from anymetal.launch.guarded import GuardedKernel
 from anymetal.launch.shader import compile_shader
 
 FOLDER = Path(__file__).parent
@@ -33,7 +34,11 @@ class KernelFile:
 
     def kernel(self, name: str, device: torch.device) -> Callable[..., None]:
         """The kernel called `name`, for tensors on `device`."""
-        return getattr(self._library(device.type), name)  # type: ignore[no-any-return]
+        return self._guarded(name, device.type)
+
+    @functools.cache  # noqa: B019  (one KernelFile a module, alive as long as the process)
+    def _guarded(self, name: str, device_type: str) -> GuardedKernel:
+        return GuardedKernel(getattr(self._library(device_type), name), name)
 
     @functools.cache  # noqa: B019  (one KernelFile a module, alive as long as the process)
     def _library(self, device_type: str) -> Any:

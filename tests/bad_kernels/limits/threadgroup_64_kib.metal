@@ -1,5 +1,6 @@
 // 64 KiB of threadgroup memory where Apple GPUs have 32 (known-bad row 11).
-// expect: limits error line 10
+// expect: limits error line 11
+// raises: LimitError
 // launch: stage float32[64]=random float32[64]=zeros threads=64 group_size=64
 #include <metal_stdlib>
 using namespace metal;

@@ -1,5 +1,6 @@
 // Each tile is allowed, all three together are 48 KiB.
-// expect: limits error line 14
+// expect: limits error line 15
+// raises: LimitError
 // launch: stage float32[64]=random float32[64]=zeros threads=64 group_size=64
 #include <metal_stdlib>
 using namespace metal;

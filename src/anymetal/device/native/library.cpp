@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include <exception>
+#include <sstream>
 #include <string>
 
 #include "guard.h"
@@ -43,28 +44,25 @@ class EngineAccess : public torch::autograd::Engine {
   }
 };
 
-Names split(const char* text) {
-  Names names;
+// Lines of three words: an operator, what a Mac calls it, and whether it falls back there.
+MissingOperators parse_missing(const char* text) {
+  MissingOperators operators;
+  std::istringstream lines(text);
   std::string name;
-  for (; *text != '\0'; ++text) {
-    if (*text != '\n') {
-      name += *text;
-    } else if (!name.empty()) {
-      names.insert(std::move(name));
-      name.clear();
-    }
-  }
-  if (!name.empty()) names.insert(std::move(name));
-  return names;
+  MissingOperator missing;
+  while (lines >> name >> missing.reported >> missing.falls_back) operators[name] = missing;
+  return operators;
 }
 
 }  // namespace
 }  // namespace anymetal
 
+#define ANYMETAL_EXPORT __attribute__((visibility("default")))
+
 extern "C" {
 
-// `missing`: names of operators that MPS lacks, one a line.
-const char* anymetal_device_install(const char* missing) {
+// `missing`: operators that MPS lacks, one a line.
+ANYMETAL_EXPORT const char* anymetal_device_install(const char* missing) {
   using namespace anymetal;
   return reported([&] {
     TORCH_CHECK(!at::detail::getMPSHooks().hasMPS(), "this torch has an MPS backend already");
@@ -73,22 +71,26 @@ const char* anymetal_device_install(const char* missing) {
     install_guard();
     register_library();
     register_fallback();
-    register_operators(split(missing));
+    missing_operators = parse_missing(missing);
+    register_operators();
   });
 }
 
-const char* anymetal_device_start_autograd() {
+ANYMETAL_EXPORT const char* anymetal_device_start_autograd() {
   return anymetal::reported([] { anymetal::EngineAccess::start_threads(); });
 }
 
-void anymetal_device_set_missing(int policy) {
+ANYMETAL_EXPORT void anymetal_device_set_missing(int policy) {
   anymetal::missing_policy = static_cast<anymetal::Missing>(policy);
 }
 
-void anymetal_device_configure(int asynchronous, anymetal::DrainQueue drain) {
+ANYMETAL_EXPORT void anymetal_device_configure(int asynchronous, anymetal::DrainQueue drain) {
   anymetal::stream.configure(asynchronous != 0, drain);
 }
 
-void anymetal_device_set_queued(int queued) { anymetal::stream.set_queued(queued != 0); }
+// Copies to the device that were put off; before a kernel is queued that may read them.
+ANYMETAL_EXPORT void anymetal_device_copy_to_device() { anymetal::stream.copy_to_device(); }
+
+ANYMETAL_EXPORT void anymetal_device_set_queued(int queued) { anymetal::stream.set_queued(queued != 0); }
 
 }  // extern "C"

@@ -5,7 +5,6 @@
 #include <torch/library.h>
 
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "fallback.h"
@@ -13,8 +12,6 @@
 #include "missing.h"
 
 namespace anymetal {
-
-using Names = std::unordered_set<std::string>;
 
 // What decides how an operator is registered.
 struct Traits {
@@ -47,30 +44,28 @@ inline bool needs_kernel(const c10::OperatorHandle& op, const Traits& traits) {
          !traits.is_view && !op.hasTag(at::Tag::inplace_view);
 }
 
-inline c10::KernelFunction kernel_for(const std::string& name, const Traits& traits,
-                                      const Names& missing) {
-  if (missing.count(name) != 0) return c10::KernelFunction::makeFromBoxedFunction<&run_missing>();
+inline c10::KernelFunction kernel_for(const std::string& name, const Traits& traits) {
+  if (missing_operators.count(name) != 0) {
+    return c10::KernelFunction::makeFromBoxedFunction<&run_missing>();
+  }
   if (traits.is_view) return c10::KernelFunction::makeFromBoxedFunction<&run_on_itself>();
   return c10::KernelFunction::makeFromBoxedFunction<&run_on_host>();
 }
 
 // Every operator of the moment; one that is defined later takes the fallback below.
-inline int64_t register_operators(const Names& missing) {
+inline void register_operators() {
   static auto& handles = *new std::vector<c10::RegistrationHandleRAII>;
   auto& dispatcher = c10::Dispatcher::singleton();
-  int64_t count = 0;
   for (const c10::OperatorName& operator_name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(operator_name);
     if (!op) continue;
     const Traits traits(op->schema());
     if (!needs_kernel(*op, traits)) continue;
-    auto kernel = kernel_for(c10::toString(operator_name), traits, missing);
+    auto kernel = kernel_for(c10::toString(operator_name), traits);
     handles.push_back(dispatcher.registerImpl(operator_name, c10::DispatchKey::MPS,
                                               std::move(kernel), std::nullopt, nullptr,
                                               "anymetal virtual mps device"));
-    ++count;
   }
-  return count;
 }
 
 inline torch::Library& kept(torch::Library* library) { return *library; }

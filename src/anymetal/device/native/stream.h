@@ -26,8 +26,8 @@ using DrainQueue = const char* (*)(int synchronize);
 
 // What the host sees of a storage through an alias: a copy that is renewed when it synchronizes.
 struct HostView {
-  at::Tensor device;    // bytes of the device, as a tensor of the host
-  at::Tensor visible;   // the alias that the program holds
+  at::Tensor device;         // bytes of the device, as a tensor of the host
+  at::Tensor visible;        // the alias that the program holds
   std::vector<char> before;  // what was visible at the last synchronization
 
   void renew() {
@@ -98,6 +98,16 @@ class Stream {
     late_.store(true, std::memory_order_release);
   }
 
+  void copy_to_device() {
+    std::vector<Copy> copies;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      copies.swap(to_device_);
+      late_.store(!to_host_.empty() || !views_.empty(), std::memory_order_release);
+    }
+    run(std::move(copies));
+  }
+
  private:
   struct Copy {
     at::Tensor to, from;
@@ -115,16 +125,6 @@ class Stream {
 
   static void run(std::vector<Copy> copies) {
     for (const Copy& copy : copies) copy.run();
-  }
-
-  void copy_to_device() {
-    std::vector<Copy> copies;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      copies.swap(to_device_);
-      late_.store(!to_host_.empty() || !views_.empty(), std::memory_order_release);
-    }
-    run(std::move(copies));
   }
 
   void show_to_host() {

@@ -145,8 +145,8 @@ AM_INLINE T& am_aligned_threadgroup_variable() {
 
 // `threadgroup T x = value;`: one thread stores the value, the way Metal leaves it to the author to
 // put a barrier before the first read.
-template <class T>
-AM_INLINE void am_store_initial(T& variable, const T& value) {
+template <class T, class U>
+AM_INLINE void am_store_initial(T& variable, const U& value) {
   __builtin_memcpy(const_cast<void*>(static_cast<const volatile void*>(&variable)), &value,
                    sizeof(T));
 }

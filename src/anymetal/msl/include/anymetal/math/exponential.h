@@ -48,8 +48,7 @@ AM_INLINE float exp10(float x) {
   return scale(1.0f + r * q, n.bits);
 }
 
-// 2^x rounded to float, from a double. The product is exact in range, so the conversion rounds
-// once.
+// 2^x rounded to float, from a double. The scaling is exact, so the conversion rounds once.
 AM_INLINE float exp2_of_double(double x) {
   x = clamp_keep_nan(x, -200.0, 200.0);
   whole_double n = nearest_whole(x);

@@ -26,7 +26,7 @@ AM_INLINE float asin(float x) {
   double a = double(fabs(x));
   bool large = a > 0.5;
   double z = large ? 0.5 * (1.0 - a) : a * a;
-  double t = arc_sine_of_small(large ? __builtin_sqrt(z) : a, z);
+  double t = arc_sine_of_small(large ? __builtin_elementwise_sqrt(z) : a, z);
   return copysign(float(large ? half_pi - 2.0 * t : t), x);
 }
 
@@ -34,7 +34,7 @@ AM_INLINE float acos(float x) {
   double a = double(fabs(x));
   bool large = a > 0.5;
   double z = large ? 0.5 * (1.0 - a) : a * a;
-  double t = arc_sine_of_small(large ? __builtin_sqrt(z) : a, z);
+  double t = arc_sine_of_small(large ? __builtin_elementwise_sqrt(z) : a, z);
   double near_one = x > 0.0f ? 2.0 * t : 2.0 * half_pi - 2.0 * t;
   return float(large ? near_one : half_pi - (x > 0.0f ? t : -t));
 }

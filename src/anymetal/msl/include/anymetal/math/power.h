@@ -25,9 +25,9 @@ AM_INLINE float power_of_magnitude(float magnitude, float y) {
 AM_INLINE float pow(float x, float y) {
   float magnitude = fabs(x);
   float result = power_of_magnitude(magnitude, y);
-  bool whole = __builtin_truncf(y) == y;
+  bool whole = __builtin_elementwise_trunc(y) == y;
   float half_y = 0.5f * y;
-  bool odd = whole && fabs(y) < 0x1p24f && __builtin_truncf(half_y) != half_y;
+  bool odd = whole && fabs(y) < 0x1p24f && __builtin_elementwise_trunc(half_y) != half_y;
   result = x < 0.0f && x > -infinity && !whole ? not_a_number : result;
   result = odd ? copysign(result, x) : result;
   return x == 1.0f || y == 0.0f ? 1.0f : result;

@@ -1,9 +1,9 @@
 // Functions that round, take a float apart or put it together, and the correctly rounded
 // operations. All are exact or correctly rounded.
 //
-// floor, ceil, trunc, rint, round, sqrt and fma are single instructions (roundps, sqrtps, vfmadd)
-// where the processor has SSE4.1 and FMA; on older ones the compiler calls floorf, ..., fmaf of the
-// C library.
+// floor, ceil, trunc, rint, round, sqrt and fma are instructions (roundps, sqrtps, vfmadd) where
+// the processor has SSE4.1 and FMA; on older ones LLVM calls floorf, ..., fmaf. They are written as
+// elementwise builtins because the others become calls that set errno under float_control.
 #pragma once
 #ifndef ANYMETAL_MACROS_ONLY
 #include <anymetal/math/bits.h>
@@ -12,29 +12,29 @@
 
 namespace am_math {
 
-AM_INLINE float ceil(float x) { return __builtin_ceilf(x); }
-AM_INLINE float floor(float x) { return __builtin_floorf(x); }
-AM_INLINE float trunc(float x) { return __builtin_truncf(x); }
-AM_INLINE float rint(float x) { return __builtin_rintf(x); }    // ties to even
-AM_INLINE float round(float x) { return __builtin_roundf(x); }  // ties away from zero
-AM_INLINE float sqrt(float x) { return __builtin_sqrtf(x); }
+AM_INLINE float ceil(float x) { return __builtin_elementwise_ceil(x); }
+AM_INLINE float floor(float x) { return __builtin_elementwise_floor(x); }
+AM_INLINE float trunc(float x) { return __builtin_elementwise_trunc(x); }
+AM_INLINE float rint(float x) { return __builtin_elementwise_rint(x); }    // ties to even
+AM_INLINE float round(float x) { return __builtin_elementwise_round(x); }  // ties away from zero
+AM_INLINE float sqrt(float x) { return __builtin_elementwise_sqrt(x); }
 
 // 1 / sqrt(x). From double, no float's result falls so close to a tie that the second rounding
 // could be wrong (all mantissas were tried).
-AM_INLINE float rsqrt(float x) { return float(1.0 / __builtin_sqrt(double(x))); }
+AM_INLINE float rsqrt(float x) { return float(1.0 / __builtin_elementwise_sqrt(double(x))); }
 
 AM_INLINE float divide(float x, float y) { return x / y; }
-AM_INLINE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+AM_INLINE float fma(float a, float b, float c) { return __builtin_elementwise_fma(a, b, c); }
 
 // x - floor(x), kept below 1 where a small negative x would round up to it. NaN for inf.
 AM_INLINE float fract(float x) {
-  float rest = x - __builtin_floorf(x);
+  float rest = x - __builtin_elementwise_floor(x);
   return rest < 1.0f || rest != rest ? rest : 0x1.fffffep-1f;
 }
 
 // Both parts carry the sign of x; the fraction of an infinity is zero.
 AM_INLINE float modf(float x, float& whole) {
-  whole = __builtin_truncf(x);
+  whole = __builtin_elementwise_trunc(x);
   return copysign(fabs(x) == infinity ? 0.0f : x - whole, x);
 }
 
@@ -48,7 +48,7 @@ AM_INLINE float fmod(float x, float y) {
   while (rest >= divisor && divisor < double(infinity)) {
     double step = divisor;
     while (rest >= step * 0x1p29) step *= 0x1p28;
-    rest = rest - __builtin_trunc(rest / step) * step;
+    rest = rest - __builtin_elementwise_trunc(rest / step) * step;
     rest = rest < 0.0 ? rest + step : rest;
   }
   return copysign(float(rest), x);
@@ -87,8 +87,7 @@ AM_INLINE int ilogb(float x) {
   return is_zero_or_not_finite(x) ? special : exponent_of(x);
 }
 
-// x = mantissa * 2^exponent, 1/2 <= |mantissa| < 1. Zeros, infinities and NaN come back with
-// exponent 0.
+// x = mantissa * 2^exponent, 1/2 <= |mantissa| < 1. Zeros, infinities and NaN have exponent 0.
 AM_INLINE float frexp(float x, int& exponent) {
   bool special = is_zero_or_not_finite(x);
   bool denormal = fabs(x) < 0x1p-126f;
@@ -97,8 +96,7 @@ AM_INLINE float frexp(float x, int& exponent) {
   return special ? x : float_of((bits & 0x807fffffu) | 0x3f000000u);
 }
 
-// x * 2^k. The product is exact in double, so the conversion rounds once, denormal results
-// included.
+// x * 2^k. The product is exact in double, so that denormal results, too, are rounded once.
 AM_INLINE float ldexp(float x, int k) {
   k = k < -300 ? -300 : k > 300 ? 300 : k;
   return float(double(x) * power_of_two_double(k));

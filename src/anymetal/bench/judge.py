@@ -1,0 +1,124 @@
+"""A result, torch's own and the float64 truth go in; how wrong the result is comes out.
+
+The rule of the whole library: an error against float64 of at most twice what torch's own operator
+has in that dtype, or below a floor of a few roundings where torch happens to be exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+TIMES_TORCH = 2.0
+# Errors that nobody is blamed for, in epsilons of the dtype. Kernels compute in float and round a
+# half or a bfloat once; a float has the errors of its own arithmetic.
+_FLOORS = {torch.float32: 4.0, torch.float16: 1.0, torch.bfloat16: 1.0}
+
+
+def floor_of(dtype: torch.dtype) -> float:
+    """The relative error below which every result passes."""
+    return _FLOORS[dtype] * torch.finfo(dtype).eps
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Largest errors over all results, relative to the largest value of each."""
+
+    error: float
+    torch_error: float
+    floor: float
+    rounding: float = 0.0  # the largest relative error of rounding to the dtype
+    fault: str | None = None  # what is wrong besides the size of the error
+
+    @property
+    def passed(self) -> bool:
+        return self.fault is None and self.error <= max(TIMES_TORCH * self.torch_error, self.floor)
+
+    @property
+    def in_torch_errors(self) -> float:
+        """The error in units of torch's own, which counts as one rounding at least."""
+        return self.error / max(self.torch_error, self.rounding, 1e-300)
+
+    def __str__(self) -> str:
+        if self.fault is not None:
+            return self.fault
+        return f"error {self.error:.2g}, torch's own {self.torch_error:.2g}"
+
+
+def judge(results: Any, torch_results: Any, exact: Any, dtype: torch.dtype) -> Judgement:
+    """Compare trees of tensors, None where there is no tensor."""
+    floor, rounding = floor_of(dtype), torch.finfo(dtype).eps / 2
+    ours, theirs, truth = flat(results), flat(torch_results), flat(exact)
+    if len(ours) != len(truth) or len(theirs) != len(truth):
+        return Judgement(
+            float("inf"),
+            0.0,
+            floor,
+            rounding,
+            f"{len(ours)} results where float64 has {len(truth)}",
+        )
+    return worst(
+        [_judge_one(*three, floor, rounding) for three in zip(ours, theirs, truth, strict=True)],
+        floor,
+    )
+
+
+def worst(judgements: Sequence[Judgement], floor: float = 0.0) -> Judgement:
+    """The one that is furthest from passing; a judgement of nothing passes."""
+    return max(judgements, key=_distance, default=Judgement(0.0, 0.0, floor))
+
+
+def flat(tree: Any) -> list[torch.Tensor]:
+    """The tensors of a result, in order."""
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    if isinstance(tree, list | tuple):
+        return [tensor for item in tree for tensor in flat(item)]
+    return []
+
+
+def _distance(judgement: Judgement) -> float:
+    if judgement.fault is not None:
+        return float("inf")
+    return judgement.error / max(TIMES_TORCH * judgement.torch_error, judgement.floor, 1e-300)
+
+
+def _judge_one(
+    ours: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor, floor: float, rounding: float
+) -> Judgement:
+    if ours.shape != exact.shape:
+        fault = f"shape {tuple(ours.shape)} where float64 has {tuple(exact.shape)}"
+        return Judgement(float("inf"), 0.0, floor, rounding, fault)
+    if not exact.is_floating_point():
+        same = torch.equal(ours.cpu(), exact.cpu())
+        return Judgement(0.0 if same else float("inf"), 0.0, floor, rounding)
+    torch_error = relative_error(theirs, exact)
+    return Judgement(relative_error(ours, exact), torch_error, floor, rounding)
+
+
+def relative_error(result: torch.Tensor, exact: torch.Tensor) -> float:
+    """The largest error over the largest value; infinite where infinities or NaNs are misplaced.
+
+    A value that the result's dtype cannot hold counts as the infinity that it becomes there.
+    """
+    if exact.numel() == 0:
+        return 0.0
+    got = result.detach().cpu().double()
+    want = exact.detach().cpu().to(result.dtype).double()
+    finite = want.isfinite()
+    if not torch.equal(finite, got.isfinite()) or not _same(got[~finite], want[~finite]):
+        return float("inf")
+    truth = exact.detach().cpu().double()[finite]
+    if truth.numel() == 0:
+        return 0.0
+    scale = truth.abs().max().item()
+    difference = (got[finite] - truth).abs().max().item()
+    # Below the smallest normal number there is no relative accuracy to ask for.
+    return difference / max(scale, torch.finfo(result.dtype).tiny)
+
+
+def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return bool(((left == right) | (left.isnan() & right.isnan())).all())

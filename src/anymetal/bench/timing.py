@@ -1,0 +1,113 @@
+"""Callables go in, times come out: warmed up, synchronised, and taking turns.
+
+Contenders are timed once a round, so that a noisy minute hits all of them alike. A median stands
+with an interval that holds the true median in 95 of 100 runs, whatever the distribution.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+Call = Callable[[], object]
+
+WARM_UP = 2
+# A sample shorter than this is mostly clock and loop; calls are repeated to fill it.
+SAMPLE_SECONDS = 200e-6
+LEAST_ROUNDS = 6  # fewer samples have no interval at 95 %
+_NORMAL_95 = 1.96
+
+
+@dataclass(frozen=True)
+class Times:
+    """Microseconds of a call."""
+
+    p20: float
+    p50: float
+    p80: float
+    low: float
+    high: float
+    samples: int
+
+    def slower_than(self, other: Times) -> bool:
+        """Whether the intervals are apart: a difference that is not noise."""
+        return self.low > other.high
+
+
+def synchroniser(device: torch.device) -> Callable[[], None]:
+    """Waits until a device has done all it was told; the CPU always has."""
+    if device.type == "mps":
+        return torch.mps.synchronize
+    if device.type == "cuda":
+        return torch.cuda.synchronize
+    return _nothing
+
+
+def measure(
+    contenders: Mapping[str, Call],
+    synchronise: Callable[[], None],
+    *,
+    rounds: int = 25,
+    seconds: float = 1.0,
+) -> dict[str, Times]:
+    """Time every contender; stops after `rounds`, or after `seconds` when enough are done."""
+    repeats = {name: _repeats(call, synchronise) for name, call in contenders.items()}
+    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    deadline = time.perf_counter() + seconds
+    for done in range(rounds):
+        if done >= LEAST_ROUNDS and time.perf_counter() > deadline:
+            break
+        for name, call in contenders.items():
+            samples[name].append(_sample(call, repeats[name], synchronise))
+    return {name: summarise(values) for name, values in samples.items()}
+
+
+def summarise(microseconds: list[float]) -> Times:
+    """Quantiles of samples, and the interval of their median by order statistics."""
+    ordered = sorted(microseconds)
+    count = len(ordered)
+    low, high = interval_ranks(count)
+    return Times(
+        _quantile(ordered, 0.2),
+        statistics.median(ordered),
+        _quantile(ordered, 0.8),
+        ordered[low],
+        ordered[high],
+        count,
+    )
+
+
+def interval_ranks(count: int) -> tuple[int, int]:
+    """The samples that enclose the true median with 95 %: how many fall below it is binomial."""
+    half_width = _NORMAL_95 * math.sqrt(count) / 2
+    low = max(0, math.floor(count / 2 - half_width))
+    return low, count - 1 - low
+
+
+def _repeats(call: Call, synchronise: Callable[[], None]) -> int:
+    for _ in range(WARM_UP):
+        call()
+    microseconds = _sample(call, 1, synchronise)
+    return max(1, min(1000, round(SAMPLE_SECONDS * 1e6 / max(microseconds, 0.1))))
+
+
+def _sample(call: Call, repeats: int, synchronise: Callable[[], None]) -> float:
+    synchronise()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    synchronise()
+    return (time.perf_counter() - start) * 1e6 / repeats
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,103 @@
+"""Which operators MPS lacks, read from torch's own table of operators.
+
+The table is `native_functions.yaml`, from which torch's kernels are registered. It comes with every
+torch wheel, as data of the package `torchgen`, so it is that of the torch at hand. An operator is
+missing where its row names kernels for some devices, none for MPS, and no composite that would do.
+
+Not in the table, and so not known here: dtypes and shapes that an MPS kernel refuses, and operators
+of other libraries. An operator that has no MPS kernel and is not torch's own counts as missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+_TABLE = "packaged/ATen/native/native_functions.yaml"
+_ANY_DEVICE = (
+    "MPS",
+    "CompositeImplicitAutograd",
+    "CompositeExplicitAutograd",
+    "CompositeExplicitAutogradNonFunctional",
+)
+# Registered for the CPU in ATen/mps/MPSFallback.mm, which no wheel has: a Mac runs these on the CPU
+# and warns, without PYTORCH_ENABLE_MPS_FALLBACK. linalg_svd stands there for what it calls.
+FALLS_BACK = frozenset({"aten::embedding_renorm_", "aten::_linalg_svd.U", "aten::col2im.out"})
+
+_NAME = re.compile(r"- func: ([\w.]+)\(")
+_KERNELS = re.compile(r"    (\w+(?:, \w+)*): ")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operator of the table: the keys it has kernels for; none at all is a composite."""
+
+    name: str
+    keys: frozenset[str]
+    delegate: str | None
+    generated: tuple[str, ...]
+
+
+def missing_operators(table: str | None = None) -> dict[str, str]:
+    """Operators that MPS lacks, each with the name a Mac reports: its own or its out= form's."""
+    rows = {row.name: row for row in parse(table if table is not None else read_table())}
+    missing: dict[str, str] = {}
+    for row in rows.values():
+        reported = _lacking(row, rows)
+        if reported is not None:
+            for name in (row.name, *row.generated):
+                missing[f"aten::{name}"] = f"aten::{reported}"
+    return missing
+
+
+def read_table() -> str:
+    """The text of torch's table; nothing where the wheel has none."""
+    spec = find_spec("torchgen")
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        path = Path(place) / _TABLE
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+    return ""
+
+
+def parse(table: str) -> Iterator[Row]:
+    """The rows. The table is plain enough to be read line by line, without a YAML library."""
+    for text in re.split(r"^(?=- func: )", table, flags=re.MULTILINE):
+        match = _NAME.match(text)
+        if match:
+            yield Row(
+                match.group(1),
+                _keys(text),
+                _field(text, "structured_delegate"),
+                tuple(filter(None, (_field(text, "autogen") or "").split(", "))),
+            )
+
+
+def _lacking(row: Row, rows: dict[str, Row]) -> str | None:
+    """The operator that has no kernel for MPS when this one is called, or None."""
+    if row.delegate is not None and not row.keys & set(_ANY_DEVICE):
+        delegate = rows.get(row.delegate)
+        return _lacking(delegate, rows) if delegate else None
+    if not row.keys or row.keys & set(_ANY_DEVICE):
+        return None
+    return row.name
+
+
+def _keys(text: str) -> frozenset[str]:
+    _, found, dispatch = text.partition("\n  dispatch:\n")
+    keys: set[str] = set()
+    for line in dispatch.splitlines() if found else ():
+        match = _KERNELS.match(line)
+        if match:
+            keys.update(match.group(1).split(", "))
+        elif not line.strip().startswith("#"):
+            break
+    return frozenset(keys)
+
+
+def _field(text: str, name: str) -> str | None:
+    match = re.search(rf"^  {name}: ([^#\n]+)", text, flags=re.MULTILINE)
+    return match.group(1).strip() if match else None

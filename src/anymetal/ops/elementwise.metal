@@ -1,0 +1,244 @@
+// Activations and gated products, forward and backward, over rows of neighbouring elements.
+//
+// Each kernel has a form for four elements a thread (vec4; the end of a row one by one) and one for
+// a single element (scalar). Rows of each tensor lie `strides` elements apart; 0 repeats a row.
+#include "shared/normal.h"
+#include "shared/vectors.h"
+
+// --- functions of one value, and their derivatives ------------------------------------------------
+// Written for float and float4 alike. A NaN stays a NaN.
+
+template <typename V>
+inline V logistic(V x) {
+  return 1.0f / (1.0f + exp(-x));
+}
+
+struct Silu {
+  template <typename V>
+  static V of(V x) {
+    return x / (1.0f + exp(-x));
+  }
+  template <typename V>
+  static V slope(V x) {
+    const V s = logistic(x);
+    return s * (1.0f + x * (1.0f - s));
+  }
+};
+
+struct GeluNone {
+  template <typename V>
+  static V of(V x) {
+    return x * normal(x).distribution;
+  }
+  template <typename V>
+  static V slope(V x) {
+    const Normal<V> n = normal(x);
+    return n.distribution + x * n.density;
+  }
+};
+
+// (1 + tanh(u)) / 2 is the logistic function of 2 u, which keeps its digits below zero.
+struct GeluTanh {
+  static constexpr constant float scale = 1.5957691216f;  // 2 sqrt(2 / pi)
+  static constexpr constant float cubic = 0.044715f;
+  template <typename V>
+  static V of(V x) {
+    return x / (1.0f + exp(-scale * (x + cubic * x * x * x)));
+  }
+  template <typename V>
+  static V slope(V x) {
+    const V s = logistic(scale * (x + cubic * x * x * x));
+    const V near = clamp(x, -40.0f, 40.0f);  // beyond, s (1 - s) is 0 and must stay it
+    return s + near * s * (1.0f - s) * scale * (1.0f + 3.0f * cubic * near * near);
+  }
+};
+
+struct ReluSquared {
+  template <typename V>
+  static V of(V x) {
+    return select(x * x, V(0.0f), x <= 0.0f);
+  }
+  template <typename V>
+  static V slope(V x) {
+    return select(2.0f * x, V(0.0f), x <= 0.0f);
+  }
+};
+
+struct Sigmoid {
+  template <typename V>
+  static V of(V x) {
+    return logistic(x);
+  }
+};
+
+// --- functions of two values ----------------------------------------------------------------------
+
+template <typename F>
+struct Gradient {
+  template <typename V>
+  static V of(V gradient, V x) {
+    return gradient * F::slope(x);
+  }
+};
+
+struct SigmoidGradient {
+  template <typename V>
+  static V of(V gradient, V y) {
+    return gradient * y * (1.0f - y);
+  }
+};
+
+template <typename F>
+struct Biased {
+  template <typename V>
+  static V of(V x, V bias) {
+    return F::of(x + bias);
+  }
+};
+
+template <typename F>
+struct Gated {
+  template <typename V>
+  static V of(V gate, V up) {
+    return F::of(gate) * up;
+  }
+};
+
+// --- kernels --------------------------------------------------------------------------------------
+
+template <typename T, typename F, uint width>
+[[kernel]] void map_one(device const T* x [[buffer(0)]], device T* y [[buffer(1)]],
+                        constant uint& columns [[buffer(2)]], constant long* strides [[buffer(3)]],
+                        uint2 in_grid [[thread_position_in_grid]]) {
+  const uint column = in_grid.x * width;
+  x += in_grid.y * strides[0] + column;
+  y += in_grid.y * strides[1] + column;
+  if (column + width <= columns) {
+    Width<width>::store(y, F::of(Width<width>::load(x)));
+    return;
+  }
+  for (uint i = 0; i < columns - column; ++i) y[i] = T(F::of(float(x[i])));
+}
+
+template <typename T, typename F, uint width>
+[[kernel]] void map_two(device const T* a [[buffer(0)]], device const T* b [[buffer(1)]],
+                        device T* y [[buffer(2)]], constant uint& columns [[buffer(3)]],
+                        constant long* strides [[buffer(4)]],
+                        uint2 in_grid [[thread_position_in_grid]]) {
+  const uint column = in_grid.x * width;
+  a += in_grid.y * strides[0] + column;
+  b += in_grid.y * strides[1] + column;
+  y += in_grid.y * strides[2] + column;
+  if (column + width <= columns) {
+    Width<width>::store(y, F::of(Width<width>::load(a), Width<width>::load(b)));
+    return;
+  }
+  for (uint i = 0; i < columns - column; ++i) y[i] = T(F::of(float(a[i]), float(b[i])));
+}
+
+// The gradients of F(gate) * up with respect to both.
+template <typename T, typename F, uint width>
+[[kernel]] void gated_backward(device const T* gradient [[buffer(0)]],
+                               device const T* gate [[buffer(1)]],
+                               device const T* up [[buffer(2)]],
+                               device T* gate_gradient [[buffer(3)]],
+                               device T* up_gradient [[buffer(4)]],
+                               constant uint& columns [[buffer(5)]],
+                               constant long* strides [[buffer(6)]],
+                               uint2 in_grid [[thread_position_in_grid]]) {
+  const uint column = in_grid.x * width;
+  gradient += in_grid.y * strides[0] + column;
+  gate += in_grid.y * strides[1] + column;
+  up += in_grid.y * strides[2] + column;
+  gate_gradient += in_grid.y * strides[3] + column;
+  up_gradient += in_grid.y * strides[4] + column;
+  if (column + width <= columns) {
+    const auto dy = Width<width>::load(gradient);
+    const auto g = Width<width>::load(gate);
+    const auto u = Width<width>::load(up);
+    Width<width>::store(gate_gradient, dy * u * F::slope(g));
+    Width<width>::store(up_gradient, dy * F::of(g));
+    return;
+  }
+  for (uint i = 0; i < columns - column; ++i) {
+    const float dy = float(gradient[i]);
+    const float g = float(gate[i]);
+    gate_gradient[i] = T(dy * float(up[i]) * F::slope(g));
+    up_gradient[i] = T(dy * F::of(g));
+  }
+}
+
+// The gradient of F(x + bias) with respect to x, and its sums over blocks of `block` rows: a thread
+// walks down a column (or four), so that each block's sums need no other thread.
+template <typename T, typename F, uint width>
+[[kernel]] void biased_backward(device const T* gradient [[buffer(0)]],
+                                device const T* x [[buffer(1)]],
+                                device const T* bias [[buffer(2)]],
+                                device T* x_gradient [[buffer(3)]],
+                                device float* sums [[buffer(4)]],
+                                constant uint& columns [[buffer(5)]],
+                                constant uint& rows [[buffer(6)]],
+                                constant uint& block [[buffer(7)]],
+                                constant long* strides [[buffer(8)]],
+                                uint2 in_grid [[thread_position_in_grid]]) {
+  using V = typename Width<width>::type;
+  const uint column = in_grid.x * width;
+  const uint first = in_grid.y * block;
+  const V b = Width<width>::load(bias + column);
+  V sum = V(0.0f);
+  for (uint row = first; row < min(first + block, rows); ++row) {
+    const V dy = Width<width>::load(gradient + row * strides[0] + column);
+    const V dx = dy * F::slope(Width<width>::load(x + row * strides[1] + column) + b);
+    Width<width>::store(x_gradient + row * strides[2] + column, dx);
+    sum += dx;
+  }
+  Width<width>::store(sums + long(in_grid.y) * columns + column, sum);
+}
+
+// The bias gradient: the sums of all blocks, a thread a column.
+template <typename T>
+[[kernel]] void sum_blocks(device const float* sums [[buffer(0)]], device T* total [[buffer(1)]],
+                           constant uint& columns [[buffer(2)]],
+                           constant uint& blocks [[buffer(3)]],
+                           uint column [[thread_position_in_grid]]) {
+  float sum = 0.0f;
+  for (uint i = 0; i < blocks; ++i) sum += sums[long(i) * columns + column];
+  total[column] = T(sum);
+}
+
+// --- instances: <name>_<vec4 or scalar>_<dtype> ---------------------------------------------------
+
+#define MAP_OF_TYPE(name, kernel, F, T)                                                       \
+  template [[host_name(#name "_vec4_" #T)]] [[kernel]] decltype(kernel<T, F, 4>) kernel<T, F, 4>; \
+  template [[host_name(#name "_scalar_" #T)]] [[kernel]] decltype(kernel<T, F, 1>) kernel<T, F, 1>;
+#define MAP(name, kernel, F)           \
+  MAP_OF_TYPE(name, kernel, F, float)  \
+  MAP_OF_TYPE(name, kernel, F, half)   \
+  MAP_OF_TYPE(name, kernel, F, bfloat)
+
+MAP(silu, map_one, Silu)
+MAP(gelu_none, map_one, GeluNone)
+MAP(gelu_tanh, map_one, GeluTanh)
+MAP(relu_squared, map_one, ReluSquared)
+MAP(sigmoid, map_one, Sigmoid)
+
+MAP(silu_backward, map_two, Gradient<Silu>)
+MAP(gelu_none_backward, map_two, Gradient<GeluNone>)
+MAP(gelu_tanh_backward, map_two, Gradient<GeluTanh>)
+MAP(relu_squared_backward, map_two, Gradient<ReluSquared>)
+MAP(sigmoid_backward, map_two, SigmoidGradient)
+
+MAP(bias_silu, map_two, Biased<Silu>)
+MAP(bias_gelu_none, map_two, Biased<GeluNone>)
+MAP(bias_gelu_tanh, map_two, Biased<GeluTanh>)
+MAP(bias_silu_backward, biased_backward, Silu)
+MAP(bias_gelu_none_backward, biased_backward, GeluNone)
+MAP(bias_gelu_tanh_backward, biased_backward, GeluTanh)
+INSTANTIATE(sum_blocks)
+
+MAP(swiglu, map_two, Gated<Silu>)
+MAP(geglu_none, map_two, Gated<GeluNone>)
+MAP(geglu_tanh, map_two, Gated<GeluTanh>)
+MAP(swiglu_backward, gated_backward, Silu)
+MAP(geglu_none_backward, gated_backward, GeluNone)
+MAP(geglu_tanh_backward, gated_backward, GeluTanh)

@@ -1,0 +1,110 @@
+"""Tensors of one shape go in; rows that a kernel can walk come out, copied only where they must be.
+
+A kernel over elements sees `rows` rows of `columns` neighbouring elements, each tensor with its own
+distance between rows. A dense tensor is one row, whatever the order of its dimensions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Tensors as rows: `strides[i]` elements lie between two rows of `tensors[i]`."""
+
+    tensors: tuple[torch.Tensor, ...]
+    rows: int
+    columns: int
+    strides: tuple[int, ...]
+
+    def width(self) -> int:
+        """4 where every row of every tensor starts at a multiple of four elements, otherwise 1."""
+        even = self.rows == 1 or all(stride % 4 == 0 for stride in self.strides)
+        return 4 if even and all(aligned(tensor) for tensor in self.tensors) else 1
+
+
+def aligned(tensor: torch.Tensor) -> bool:
+    """Whether a tensor starts where a vector of four of its elements may stand."""
+    size = tensor.element_size()
+    # What data_ptr() gives on a GPU is no address; buffers there start at multiples of 256 bytes.
+    start = tensor.storage_offset() * size if tensor.is_mps else tensor.data_ptr()
+    return start % (4 * size) == 0
+
+
+def memory_order(tensor: torch.Tensor) -> list[int]:
+    """The dimensions from the widest stride to the narrowest, as `torch.empty_like` keeps them."""
+    return sorted(range(tensor.dim()), key=lambda i: (-tensor.stride(i), i))
+
+
+def row_stride(tensor: torch.Tensor, split: int) -> int | None:
+    """The distance between rows when dimensions from `split` on make the row; None if there is none.
+
+    The row itself must be dense, and the dimensions before `split` must be walked in equal steps.
+    """
+    if not _dense(tensor.shape[split:], tensor.stride()[split:]):
+        return None
+    steps = [(s, n) for s, n in zip(tensor.stride(), tensor.shape[:split], strict=False) if n != 1]
+    for (outer, _), (inner, size) in itertools.pairwise(steps):
+        if outer != inner * size:
+            return None
+    return steps[-1][0] if steps else 0
+
+
+def as_rows(*tensors: torch.Tensor) -> Rows:
+    """Tensors of one shape as rows, as long as possible, in the memory order of the last one.
+
+    A tensor that does not fit is copied. The last one never is if it is dense: it may be written.
+    """
+    order = memory_order(tensors[-1])
+    ordered = [tensor.permute(order) for tensor in tensors]
+    for split in range(max(ordered[0].dim(), 1)):
+        strides = [row_stride(tensor, split) for tensor in ordered]
+        if None not in strides:
+            return _rows(ordered, split, strides)
+    dense = [tensor.contiguous() for tensor in ordered]
+    return _rows(dense, 0, [0] * len(dense))
+
+
+def last_dimension_rows(*tensors: torch.Tensor) -> Rows:
+    """Tensors of one shape as rows of the last dimension; those that do not fit are copied."""
+    fitting = []
+    strides: list[int | None] = []
+    for tensor in tensors:
+        split = tensor.dim() - 1
+        fits = tensor if row_stride(tensor, split) is not None else tensor.contiguous()
+        fitting.append(fits)
+        strides.append(row_stride(fits, split))
+    return _rows(fitting, tensors[0].dim() - 1, strides)
+
+
+def group_shape(threads: tuple[int, int], size: int) -> tuple[int, int]:
+    """A threadgroup of at most `size` threads for a grid of two dimensions: wide, then high."""
+    wide = min(size, 1 << max(threads[0] - 1, 0).bit_length())
+    return wide, max(1, min(size // wide, threads[1]))
+
+
+def _rows(
+    tensors: Sequence[torch.Tensor], split: int, strides: Sequence[int | None]
+) -> Rows:
+    shape = tensors[0].shape
+    return Rows(
+        tuple(tensor.reshape(1) if tensor.dim() == 0 else tensor for tensor in tensors),
+        math.prod(shape[:split]),
+        math.prod(shape[split:]),
+        tuple(stride or 0 for stride in strides),
+    )
+
+
+def _dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True

@@ -1,0 +1,38 @@
+// One value or four neighbouring ones, as float: the same kernel text for both widths.
+#pragma once
+#include "shared/types.h"
+
+template <uint width>
+struct Width;
+
+template <>
+struct Width<1> {
+  using type = float;
+  template <typename T>
+  static float load(device const T* from) {
+    return float(*from);
+  }
+  template <typename T>
+  static void store(device T* to, float value) {
+    *to = T(value);
+  }
+};
+
+// The pointer must be aligned to four elements.
+template <>
+struct Width<4> {
+  using type = float4;
+  template <typename T>
+  static float4 load(device const T* from) {
+    return float4(*reinterpret_cast<device const vec<T, 4>*>(from));
+  }
+  template <typename T>
+  static void store(device T* to, float4 value) {
+    *reinterpret_cast<device vec<T, 4>*>(to) = vec<T, 4>(value);
+  }
+};
+
+inline float sum_of(float value) { return value; }
+inline float sum_of(float4 value) { return (value.x + value.y) + (value.z + value.w); }
+inline float largest_of(float value) { return value; }
+inline float largest_of(float4 value) { return max(max(value.x, value.y), max(value.z, value.w)); }
