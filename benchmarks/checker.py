@@ -234,7 +234,9 @@ def main() -> int:
     console.print(goal_table(rows))
     for row in rows:
         if not row.right:
-            console.print(f"{row.name}: error {row.error:.1e}, {row.findings} findings", style="red")
+            console.print(
+                f"{row.name}: error {row.error:.1e}, {row.findings} findings", style="red"
+            )
     if options.json:
         options.json.write_text(json.dumps(as_json(rows, machine), indent=2) + "\n")
     return 0 if all(row.right for row in rows) else 1

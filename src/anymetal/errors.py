@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from anymetal.nouns import Position
+
 
 class AnymetalError(Exception):
     """Base of all errors of this package."""
@@ -32,7 +37,11 @@ class EngineError(AnymetalError, RuntimeError):
 
 
 class LimitError(EngineError, ValueError):
-    """More threads, threadgroup memory or buffers than an Apple GPU has."""
+    """More threads, threadgroup memory or buffers than an Apple GPU has, and where, if known."""
+
+    def __init__(self, message: str, position: Position | None = None) -> None:
+        super().__init__(message)
+        self.position = position
 
 
 class PolicyError(AnymetalError, ValueError):

@@ -5,6 +5,8 @@ command line says: `@pytest.mark.metal_check(strict=True, nan=True)`; `enabled=F
 out. A test that takes the fixture `metal_report` judges the findings itself, unless it has the
 marker too.
 
+`--mps` gives the whole run a virtual mps device; the fixture `mps` does it for a test that needs one.
+
 pytest loads this file in every project of an environment, so it imports the rest of the package
 only where a test is checked.
 """
@@ -20,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    import torch
+
     from anymetal.checker.finding import Finding
     from anymetal.checker.report import Report
 
@@ -64,14 +68,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             help=f"write the findings of all checked tests as {name.upper()}",
         )
 
+    group.addoption(
+        "--mps", action="store_true", help="give the test run a virtual mps device, on Linux"
+    )
+
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("mps"):
+        _mps_device()
     config.addinivalue_line(
         "markers",
         f"{_MARKER}(enabled=True, strict=False, nan=False, outputs=None, severity=None): check the"
         " Metal kernel calls of this test, and fail it with what is found",
     )
     config.pluginmanager.register(Collector(config), "anymetal-collector")
+
+
+@pytest.fixture(scope="session")
+def mps() -> torch.device:
+    """The mps device: a Mac's own, or the virtual one, which the process then has to its end."""
+    return _mps_device()
 
 
 @pytest.fixture
@@ -176,6 +192,16 @@ class Collector:
         for part in self._parts:
             whole.merge(report_from(part))
         return whole
+
+
+def _mps_device() -> torch.device:
+    import torch  # noqa: PLC0415
+
+    from anymetal.device.enabling import enable, is_enabled  # noqa: PLC0415
+
+    if not is_enabled() and not torch.backends.mps.is_available():
+        enable()
+    return torch.device("mps")
 
 
 def _plan_for(item: pytest.Item) -> Plan | None:

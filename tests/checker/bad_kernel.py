@@ -100,7 +100,9 @@ class BadKernel:
 
 
 def read(path: Path) -> BadKernel:
-    directives = [match.groups() for match in map(_DIRECTIVE.match, path.read_text().splitlines()) if match]
+    directives = [
+        match.groups() for match in map(_DIRECTIVE.match, path.read_text().splitlines()) if match
+    ]
     texts = {name: [text for key, text in directives if key == name] for name, _ in directives}
     expected = [text for text in texts.get("expect", []) if text != "nothing"]
     return BadKernel(

@@ -113,7 +113,8 @@ def _shifted(text: str) -> Iterator[Edit]:
         yield Edit("shift index", start, end, f"({index}) - 1")
         for name, other in _OTHER_INDEX.items():
             pattern = re.compile(rf"(?<![\w.]){re.escape(name)}(?![\w.])")
-            declared = re.search(rf"\b{other.split('.')[0]}\b", text[:body])
+            kind = "uint2" if "." in other else "uint"
+            declared = re.search(rf"\b{kind} {other.split('.')[0]}\b", text[:body])
             for match in pattern.finditer(index) if declared else ():
                 place = (start + match.start(), start + match.end())
                 yield Edit("swap index", *place, other)

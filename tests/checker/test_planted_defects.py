@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 import torch
 from bad_kernel import Argument, run_checked
 from defects import Defect
-from planted import LAUNCHES, all_defects, judge, launch_of, sample, source
+from planted import LAUNCHES, Outcome, all_defects, judge, launch_of, sample, source, summary
 from test_bad_kernels import describe
 
 SEED = 20
@@ -53,12 +54,23 @@ def test_correct_kernel_is_silent_and_right(kernel: str) -> None:
         torch.testing.assert_close(result.double(), expected.double(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest) -> Iterator[list[Outcome]]:
+    """Collects what became of the sample and prints the rate; a worker of xdist has no terminal."""
+    collected: list[Outcome] = []
+    yield collected
+    terminal = request.config.pluginmanager.getplugin("terminalreporter")
+    if terminal is not None:
+        terminal.write_line(f"\n{summary(collected)}")
+
+
 @pytest.mark.parametrize("defect", SAMPLE, ids=lambda defect: defect.name)
 def test_planted_defect_is_found_or_explained(
-    defect: Defect, monkeypatch: pytest.MonkeyPatch
+    defect: Defect, outcomes: list[Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANYMETAL_TIME_LIMIT", "10")
     outcome = judge(defect)
+    outcomes.append(outcome)
     assert outcome.verdict != "missed", outcome
 
 

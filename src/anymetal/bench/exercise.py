@@ -52,9 +52,9 @@ class Exercise:
     def judge_results(self) -> Judgement:
         """The operator's results beside torch's own, against float64."""
         with torch.no_grad():
-            ours = self._call(self.operator, *self.inputs())
-            theirs = self._call(self.torch_function, *self.inputs())
-            exact = self._call(self.operator.reference, *self.exact_inputs())
+            ours = self.call(self.operator, *self.inputs())
+            theirs = self.call(self.torch_function, *self.inputs())
+            exact = self.call(self.operator.reference, *self.exact_inputs())
         return judge(ours, theirs, exact, self.dtype)
 
     def judge_gradients(self) -> Judgement:
@@ -75,7 +75,7 @@ class Exercise:
     ) -> list[torch.Tensor | None]:
         """Gradients of the floating point arguments, for upstream gradients that never change."""
         args, kwargs, leaves = differentiable(args, kwargs)
-        results = [r for r in flat(self._call(function, args, kwargs)) if r.requires_grad]
+        results = [r for r in flat(self.call(function, args, kwargs)) if r.requires_grad]
         if not results:
             return [None for _ in leaves]
         upstream = [upstream_like(result, self.dtype) for result in results]
@@ -86,7 +86,7 @@ class Exercise:
         args, kwargs = self.inputs()
         return converted(args, _exact), {name: _convert(v, _exact) for name, v in kwargs.items()}
 
-    def _call(self, function: Function, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call(self, function: Function, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """What a call returns, or what it wrote where it returns nothing."""
         result = function(*args, **kwargs)
         if result is not None:

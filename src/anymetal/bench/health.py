@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from anymetal.bench.exercise import Exercise, spread, written_arguments
-from anymetal.bench.judge import Judgement, flat, judge, worst
+from anymetal.bench.judge import Judgement, judge, worst
 from anymetal.checker.context import check
 from anymetal.ops.declare import Operator
 
@@ -150,18 +150,11 @@ def compare_engines(operator: Operator, plan: Plan) -> list[tuple[Exercise, Judg
     for exercise in exercises(operator, plan):
         beside = Exercise(operator, exercise.dtype, exercise.case, torch.device("cpu"))
         with torch.no_grad():
-            there = _results(exercise)
-            here = _results(beside)
-            exact = operator.reference(*exercise.exact_inputs()[0], **exercise.exact_inputs()[1])
+            there = exercise.call(operator, *exercise.inputs())
+            here = beside.call(operator, *beside.inputs())
+            exact = exercise.call(operator.reference, *exercise.exact_inputs())
         compared.append((exercise, judge(there, here, exact, exercise.dtype)))
     return compared
-
-
-def _results(exercise: Exercise) -> list[torch.Tensor]:
-    args, kwargs = exercise.inputs()
-    return flat(exercise.operator(*args, **kwargs)) or [
-        args[i] for i in written_arguments(exercise.operator)
-    ]
 
 
 def _smallest(operator: Operator, dtype: torch.dtype, plan: Plan) -> Exercise | None:

@@ -67,8 +67,8 @@ def judge(results: Any, torch_results: Any, exact: Any, dtype: torch.dtype) -> J
 
 
 def worst(judgements: Sequence[Judgement], floor: float = 0.0) -> Judgement:
-    """The one that is furthest from passing; a judgement of nothing passes."""
-    return max(judgements, key=_distance, default=Judgement(0.0, 0.0, floor))
+    """One that fails, or else the largest in torch errors; a judgement of nothing passes."""
+    return max(judgements, key=_rank, default=Judgement(0.0, 0.0, floor))
 
 
 def flat(tree: Any) -> list[torch.Tensor]:
@@ -80,10 +80,8 @@ def flat(tree: Any) -> list[torch.Tensor]:
     return []
 
 
-def _distance(judgement: Judgement) -> float:
-    if judgement.fault is not None:
-        return float("inf")
-    return judgement.error / max(TIMES_TORCH * judgement.torch_error, judgement.floor, 1e-300)
+def _rank(judgement: Judgement) -> tuple[bool, bool, float]:
+    return judgement.fault is not None, not judgement.passed, judgement.in_torch_errors
 
 
 def _judge_one(

@@ -110,7 +110,7 @@ class _Launch:
         sites = self._checked.sites
         rows = (records.AccessSiteRow * max(len(sites), 1))()
         for row, site in zip(rows, sites, strict=False):
-            row.element, row.align, row.unused = site.element, site.align, site.unused
+            row.element, row.align, row.use = site.element, site.align, site.use
         words = [suspend.what for suspend in self._checked.suspends]
         suspends = (ctypes.c_uint * len(words))(*words)
         sizes = zip(self._dispatch.threads, self._dispatch.group_size, strict=True)

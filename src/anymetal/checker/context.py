@@ -118,7 +118,7 @@ def report_limit(check: ActiveCheck, kernel: str, error: Exception) -> None:
     """A launch that asks for more than an Apple GPU has; it does not run."""
     from anymetal.checker.finding import Finding, Place  # noqa: PLC0415  (rarely needed)
 
-    place = Place(None, "", "launch", None, None, None)
+    place = Place(getattr(error, "position", None), "", "launch", None, None, None)
     check.report.add(Finding("limits", "error", kernel, str(error), place))
 
 

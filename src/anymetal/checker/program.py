@@ -17,6 +17,7 @@ from anymetal.nouns import Argument, Position, Prepared, Program
 from anymetal.passes.debug_info import DebugInfo, Spot, strip_metadata
 from anymetal.passes.instrument import Instrument
 from anymetal.passes.ir import parse
+from anymetal.passes.mark import mark
 from anymetal.passes.provenance import Root
 
 _SHADOW = Path(__file__).parent / "shadow"
@@ -24,6 +25,7 @@ _SYMBOLS = (
     "am_check_slowly",
     "am_check_array_slowly",
     "am_check_table_slowly",
+    "am_check_taken_slowly",
     "am_check_event",
 )
 _start_lock = threading.Lock()
@@ -63,7 +65,7 @@ class CheckedSite:
     place: Excerpt
     element: int
     align: int
-    unused: bool
+    use: int
     root: Root
     what: str
 
@@ -135,9 +137,11 @@ def compile_checked(
     prepared: Prepared, program: Program, *, numbers: bool, level: int
 ) -> CheckedProgram:
     """Instruments a program. `numbers` adds the search for the first NaN or infinity."""
-    module = parse(jit.inlined(program.ir))
+    raw = parse(program.ir)
+    mark(raw, clang.INPUT_NAME, numbers=numbers)
+    module = parse(jit.inlined(str(raw)))
     places = _Places(prepared, program, DebugInfo(module))
-    instrumented = Instrument(module, numbers=numbers).run()
+    instrumented = Instrument(module).run()
     metadata, sites, layout = transform(module, program)
     suspends = [SuspendSite(s.what, places.excerpt(places.info.spots(s.location))) for s in sites]
     strip_metadata(module)
@@ -148,7 +152,7 @@ def compile_checked(
     return CheckedProgram(
         name=program.name,
         sites=tuple(
-            CheckedSite(places.excerpt(s.spots), s.element, s.align, s.unused, s.root, s.what)
+            CheckedSite(places.excerpt(s.spots), s.element, s.align, s.use, s.root, s.what)
             for s in instrumented.sites
         ),
         suspends=(SuspendSite(0, Excerpt()), *suspends),
@@ -190,7 +194,7 @@ class _Places:
 
 def to_note(checked: CheckedProgram) -> dict[str, Any]:
     """What a cache keeps of a checked program besides its code."""
-    note = {
+    return {
         "name": checked.name,
         "sites": [asdict(site) for site in checked.sites],
         "suspends": [asdict(site) for site in checked.suspends],
@@ -200,7 +204,6 @@ def to_note(checked: CheckedProgram) -> dict[str, Any]:
         "kernel": asdict(checked.kernel),
         "metadata": checked.executable.metadata,
     }
-    return note
 
 
 def from_note(note: dict[str, Any], payload: bytes) -> CheckedProgram:

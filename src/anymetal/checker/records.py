@@ -14,6 +14,7 @@ NO_SITE, NO_THREAD = 0xFFFF, 0xFFFFFFFF
 CELL_BYTES = 16
 MAX_FINDINGS = 1024
 SIMDGROUPS = 32
+THREADS = 1024
 
 KINDS = (
     "out_of_bounds",
@@ -93,7 +94,7 @@ class Findings(ctypes.Structure):
 class AccessSiteRow(ctypes.Structure):
     """am_access_site."""
 
-    _fields_ = (("element", _unsigned), ("align", _unsigned), ("unused", _unsigned))
+    _fields_ = (("element", _unsigned), ("align", _unsigned), ("use", _unsigned))
 
 
 class Range(ctypes.Structure):
@@ -115,6 +116,8 @@ class CheckedLaunch(ctypes.Structure):
         ("group", _long),
         ("sink", _long),
         ("own", Range * 2),
+        ("first_number", _unsigned),
+        ("doubt", _unsigned * THREADS),
         ("pending", RawFinding),
         ("pending_address", _long),
         ("pending_size", _unsigned),

@@ -25,7 +25,7 @@ _ANY_DEVICE = (
 )
 # Registered for the CPU in ATen/mps/MPSFallback.mm, which no wheel has: a Mac runs these on the CPU
 # and warns, without PYTORCH_ENABLE_MPS_FALLBACK. linalg_svd stands there for what it calls.
-FALLS_BACK = frozenset({"aten::embedding_renorm_", "aten::_linalg_svd.U", "aten::col2im.out"})
+FALLS_BACK = frozenset({"aten::embedding_renorm_", "aten::_linalg_svd.U"})
 
 _NAME = re.compile(r"- func: ([\w.]+)\(")
 _KERNELS = re.compile(r"    (\w+(?:, \w+)*): ")

@@ -137,11 +137,15 @@ class _Rewriter:
             self.tokens.text(c.name): FunctionConstant(
                 self.tokens.text(c.name),
                 c.index,
-                " ".join(self.tokens.text(i) for i in c.type),
+                "".join(self._spaced(i) for i in c.type).strip(),
                 self._position(c.name),
             )
             for c in self.reflection.constants
         }
+
+    def _spaced(self, index: int) -> str:
+        token = self.tokens.tokens[index]
+        return f" {token.text}" if token.space else token.text
 
     def _entry_points(self) -> dict[str, EntryPoint]:
         entries = {}

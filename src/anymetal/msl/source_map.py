@@ -102,7 +102,13 @@ def _align(preprocessed: str, text: str, number: int) -> list[tuple[int, int]]:
     if spellings[: len(wanted)] == wanted:
         return [(row, column) for _, row, column in written[: len(wanted)]]
     matched = _matches(wanted, spellings)
-    return [written[index][1:] for index in _fill(matched, len(wanted), len(written))]
+    taken = set(matched.values())
+    macros = [
+        index
+        for index, spelling in enumerate(spellings)
+        if index not in taken and spelling.isidentifier()
+    ]
+    return [written[index][1:] for index in _fill(matched, macros, len(wanted), len(written))]
 
 
 def _matches(wanted: list[str], written: list[str]) -> dict[int, int]:
@@ -111,10 +117,8 @@ def _matches(wanted: list[str], written: list[str]) -> dict[int, int]:
     return {block.a + offset: block.b + offset for block in blocks for offset in range(block.size)}
 
 
-def _fill(matched: dict[int, int], wanted: int, written: int) -> list[int]:
+def _fill(matched: dict[int, int], macros: list[int], wanted: int, written: int) -> list[int]:
     """Gives each token a place: its own, or that of the macro that produced it."""
-    taken = set(matched.values())
-    macros = [index for index in range(written) if index not in taken]
     following: list[int] = [written] * (wanted + 1)
     for index in reversed(range(wanted)):
         following[index] = matched.get(index, following[index + 1])

@@ -228,7 +228,9 @@ def _names_type(tokens: TokenRange, index: int) -> bool:
         return False
     if before == "::" and tokens.text(index - 2) not in ("metal", "raytracing"):
         return False
-    return after == "<" or (tokens.is_name(index + 1) and not tokens.is_name(index - 1))
+    if after == "<" and tokens.text(index) != "sampler":
+        return tokens.angle_end(index + 1) is not None
+    return tokens.is_name(index + 1) and not tokens.is_name(index - 1)
 
 
 def _variable_name(tokens: TokenRange, start: int, end: int) -> int | None:

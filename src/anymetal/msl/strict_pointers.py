@@ -50,7 +50,8 @@ class PointerChecker:
     def _check_array(self, index: int) -> None:
         """`float (&rows)[4]`; a pointer to a function needs no space."""
         close = self.tokens.partner.get(index, index)
-        if self.tokens.text(close + 1) != "[" or not self.tokens.is_name(close - 1):
+        is_declarator = self.tokens.is_name(close - 1) or self.tokens.text(close - 1) == ")"
+        if self.tokens.text(close + 1) != "[" or not is_declarator:
             return
         before, has_space = self._skip_qualifiers(index - 1)
         start = self._type_start(before)

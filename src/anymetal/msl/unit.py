@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -68,4 +69,8 @@ def _literal(value: Scalar) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         return f"{value}l" if value < 2**63 else f"{value}ul"
-    return float(value).hex() + "f"
+    if math.isnan(value):
+        return '__builtin_nanf("")'
+    if math.isinf(value):
+        return "__builtin_inff()" if value > 0 else "-__builtin_inff()"
+    return value.hex() + "f"

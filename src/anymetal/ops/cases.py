@@ -16,7 +16,7 @@ def random_case(*shapes: Sequence[int], scale: float = 2.0, **keywords: Any) -> 
     def make(
         dtype: torch.dtype, device: torch.device, generator: torch.Generator
     ) -> tuple[list[Any], dict[str, Any]]:
-        args = [scale * torch.randn(*shape, generator=generator) for shape in shapes]
+        args = [scale * torch.randn(tuple(shape), generator=generator) for shape in shapes]
         return [arg.to(dtype).to(device) for arg in args], dict(keywords)
 
     words = ["x".join(str(size) for size in shape) or "scalar" for shape in shapes]

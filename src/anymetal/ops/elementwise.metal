@@ -13,6 +13,19 @@ inline V logistic(V x) {
   return 1.0f / (1.0f + exp(-x));
 }
 
+// The logistic function and its derivative, s and s (1 - s), without the rounding of 1 - s.
+template <typename V>
+struct Logistic {
+  V value;
+  V slope;
+  explicit Logistic(V x) {
+    const V e = exp(-abs(x));
+    const V larger = 1.0f / (1.0f + e);
+    value = select(e * larger, larger, x > 0.0f);
+    slope = e * larger * larger;
+  }
+};
+
 struct Silu {
   template <typename V>
   static V of(V x) {
@@ -20,8 +33,8 @@ struct Silu {
   }
   template <typename V>
   static V slope(V x) {
-    const V s = logistic(x);
-    return s * (1.0f + x * (1.0f - s));
+    const Logistic<V> s(x);
+    return s.value + x * s.slope;
   }
 };
 
@@ -38,18 +51,19 @@ struct GeluNone {
 };
 
 // (1 + tanh(u)) / 2 is the logistic function of 2 u, which keeps its digits below zero.
+constant constexpr float scale = 1.5957691216f;  // 2 sqrt(2 / pi)
+constant constexpr float cubic = 0.044715f;
+
 struct GeluTanh {
-  static constexpr constant float scale = 1.5957691216f;  // 2 sqrt(2 / pi)
-  static constexpr constant float cubic = 0.044715f;
   template <typename V>
   static V of(V x) {
     return x / (1.0f + exp(-scale * (x + cubic * x * x * x)));
   }
   template <typename V>
   static V slope(V x) {
-    const V s = logistic(scale * (x + cubic * x * x * x));
-    const V near = clamp(x, -40.0f, 40.0f);  // beyond, s (1 - s) is 0 and must stay it
-    return s + near * s * (1.0f - s) * scale * (1.0f + 3.0f * cubic * near * near);
+    const Logistic<V> s(scale * (x + cubic * x * x * x));
+    const V near = clamp(x, -40.0f, 40.0f);  // beyond, the slope is 0 and must stay it
+    return s.value + near * s.slope * scale * (1.0f + 3.0f * cubic * near * near);
   }
 };
 
@@ -185,14 +199,14 @@ template <typename T, typename F, uint width>
   const uint column = in_grid.x * width;
   const uint first = in_grid.y * block;
   const V b = Width<width>::load(bias + column);
-  V sum = V(0.0f);
+  CompensatedSum<V> sum;
   for (uint row = first; row < min(first + block, rows); ++row) {
     const V dy = Width<width>::load(gradient + row * strides[0] + column);
     const V dx = dy * F::slope(Width<width>::load(x + row * strides[1] + column) + b);
     Width<width>::store(x_gradient + row * strides[2] + column, dx);
-    sum += dx;
+    sum.add(dx);
   }
-  Width<width>::store(sums + long(in_grid.y) * columns + column, sum);
+  Width<width>::store(sums + long(in_grid.y) * columns + column, sum.total);
 }
 
 // The bias gradient: the sums of all blocks, a thread a column.
@@ -201,9 +215,9 @@ template <typename T>
                            constant uint& columns [[buffer(2)]],
                            constant uint& blocks [[buffer(3)]],
                            uint column [[thread_position_in_grid]]) {
-  float sum = 0.0f;
-  for (uint i = 0; i < blocks; ++i) sum += sums[long(i) * columns + column];
-  total[column] = T(sum);
+  CompensatedSum<float> sum;
+  for (uint i = 0; i < blocks; ++i) sum.add(sums[long(i) * columns + column]);
+  total[column] = T(sum.total);
 }
 
 // --- instances: <name>_<vec4 or scalar>_<dtype> ---------------------------------------------------

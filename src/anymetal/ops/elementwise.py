@@ -1,31 +1,31 @@
-"""Activations and gated products: silu, gelu, relu squared, sigmoid, with a bias, with a gate."""
+"""Activations of one tensor: silu, gelu, relu squared and sigmoid."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  (torch's own name for it)
 
-from anymetal.launch.policy import choose
+from anymetal.launch.policy import Choice, choose
 from anymetal.ops import variants
 from anymetal.ops.cases import random_case
-from anymetal.ops.checks import check_dtype, check_like, check_shape, check_size
+from anymetal.ops.checks import check_dtype, check_like, check_shape, check_size, check_writable
 from anymetal.ops.declare import FLOATS, Cost, Operator
 from anymetal.ops.in_place import InPlace
-from anymetal.ops.layout import Rows, as_rows, group_shape, last_dimension_rows, row_stride
+from anymetal.ops.layout import Rows, as_rows, group_shape, is_rows
 
 SOURCE = "elementwise.metal"
 APPROXIMATIONS = ("none", "tanh")
 Function = Callable[..., Any]
 
-# 0, 1, around a simdgroup, a prime, a tensor of several threadgroups, several dimensions.
-_SHAPES = ((0,), (1,), (31,), (32,), (33,), (4099,), (2, 3, 64))
-_ROWS = ((0, 5), (1, 1), (3, 31), (5, 32), (2, 2, 33), (300, 4), (1, 4099))
+# Nothing, one element, around a simdgroup, a prime, and several dimensions.
+_SHAPES = ((0,), (), (1,), (31,), (32,), (33,), (4099,), (2, 3, 64))
 
 
-# --- one launch over rows -------------------------------------------------------------------------
+# --- what all operators over elements share -------------------------------------------------------
 
 
 def launch_map(operator: Operator, kernel: str, rows: Rows) -> None:
@@ -35,24 +35,22 @@ def launch_map(operator: Operator, kernel: str, rows: Rows) -> None:
     width, first = rows.width(), rows.tensors[0]
     variants.record(operator.name, first.dtype, "elementwise", width)
     threads = (-(-rows.columns // width), rows.rows)
-    operator.kernel(f"{kernel}_{_form(width)}", first)(
+    operator.kernel(f"{kernel}_{form(width)}", first)(
         *rows.tensors,
         rows.columns,
         list(rows.strides),
         threads=threads,
-        group_size=group_shape(threads, _group_size(operator, first, "elementwise")),
+        group_size=group_shape(threads, choice_for(operator, first, "elementwise").group_size),
     )
 
 
-def _form(width: int) -> str:
+def form(width: int) -> str:
+    """The part of a kernel's name that says how many elements it takes at once."""
     return "scalar" if width == 1 else f"vec{width}"
 
 
-def _group_size(operator: Operator, tensor: torch.Tensor, strategy: str) -> int:
-    return _choice(operator, tensor, strategy).group_size
-
-
-def _choice(operator: Operator, tensor: torch.Tensor, strategy: str) -> Any:
+def choice_for(operator: Operator, tensor: torch.Tensor, strategy: str) -> Choice:
+    """The policy's answer for an operator whose launch depends on no shape."""
     return choose(
         operator=operator.name,
         dtype=variants.DTYPE_NAMES[tensor.dtype],
@@ -62,28 +60,26 @@ def _choice(operator: Operator, tensor: torch.Tensor, strategy: str) -> Any:
     )
 
 
-def _check_input(name: str, tensor: torch.Tensor, argument: str = "input") -> None:
+def check_input(name: str, tensor: torch.Tensor, argument: str = "input") -> None:
     check_dtype(name, argument, tensor, FLOATS)
     check_size(name, argument, tensor)
 
 
-def _check_approximate(name: str, approximate: str) -> None:
+def check_pair(name: str, first: str, a: torch.Tensor, second: str, b: torch.Tensor) -> None:
+    """Two tensors that must be alike in dtype, device and shape."""
+    check_input(name, a, first)
+    check_like(name, second, b, first, a)
+    check_shape(name, second, b, a.shape, f"that of '{first}'")
+
+
+def check_approximate(name: str, approximate: str) -> None:
     if approximate not in APPROXIMATIONS:
         raise ValueError(
             f"{name}: argument 'approximate' expects 'none' or 'tanh', got {approximate!r}"
         )
 
 
-def _check_pair(name: str, first: str, a: torch.Tensor, second: str, b: torch.Tensor) -> None:
-    _check_input(name, a, first)
-    check_like(name, second, b, first, a)
-    check_shape(name, second, b, a.shape, f"that of '{first}'")
-
-
-# --- functions of one tensor ----------------------------------------------------------------------
-
-
-def _gradient_of(function: Function) -> Function:
+def gradient_of(function: Function) -> Function:
     """A function's gradient by torch's autograd: the reference of a backward operator."""
 
     def reference(grad: torch.Tensor, *inputs: Any) -> Any:
@@ -98,75 +94,193 @@ def _gradient_of(function: Function) -> Function:
     return reference
 
 
-def _one_read(input: torch.Tensor, *rest: Any) -> Cost:
-    del rest
+# --- activations ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A function of one tensor, declared as an operator and its gradient.
+
+    The gradient is made of the input, or where `from_output` of the result. `approximate` says that
+    there are two kernels, `<name>_none` and `<name>_tanh`.
+    """
+
+    name: str
+    reference: Function
+    approximate: bool = False
+    from_output: bool = False
+    reference_backward: Function | None = None
+
+    def declare(self) -> tuple[Operator, Operator]:
+        option = ', str approximate="none"' if self.approximate else ""
+        source = "output" if self.from_output else "input"
+        forward = Operator(
+            f"{self.name}(Tensor input{option}) -> Tensor",
+            SOURCE,
+            self.reference,
+            cases=self._cases(1),
+            cost=_forward_cost,
+        )
+        backward = Operator(
+            f"{self.name}_backward(Tensor grad, Tensor {source}{option}) -> Tensor",
+            SOURCE,
+            self.reference_backward or gradient_of(self.reference),
+            cases=self._cases(2),
+            cost=_backward_cost,
+            differentiable=False,
+        )
+        self._implement(forward, backward, source)
+        self._differentiate(forward, backward)
+        return forward, backward
+
+    def kernel(self, approximate: str | None) -> str:
+        """The name of the kernel, without its width and dtype."""
+        if not self.approximate:
+            return self.name
+        chosen = approximate or "none"
+        check_approximate(self.name, chosen)
+        return f"{self.name}_{chosen}"
+
+    def _cases(self, tensors: int) -> list[Any]:
+        cases = [random_case(*[shape] * tensors) for shape in _SHAPES]
+        if self.approximate:
+            cases.append(random_case(*[(4099,)] * tensors, approximate="tanh"))
+        return cases
+
+    def _implement(self, forward: Operator, backward: Operator, source: str) -> None:
+        @forward.forward
+        def _(input: torch.Tensor, approximate: str | None = None) -> torch.Tensor:
+            check_input(self.name, input)
+            output = torch.empty_like(input)
+            launch_map(forward, self.kernel(approximate), as_rows(input, output))
+            return output
+
+        @forward.fake
+        def _(input: torch.Tensor, approximate: str | None = None) -> torch.Tensor:
+            check_input(self.name, input)
+            self.kernel(approximate)
+            return torch.empty_like(input)
+
+        @backward.forward
+        def _(
+            grad: torch.Tensor, kept: torch.Tensor, approximate: str | None = None
+        ) -> torch.Tensor:
+            check_pair(backward.name, source, kept, "grad", grad)
+            result = torch.empty_like(kept)
+            kernel = f"{self.kernel(approximate)}_backward"
+            launch_map(backward, kernel, as_rows(grad, kept, result))
+            return result
+
+        @backward.fake
+        def _(
+            grad: torch.Tensor, kept: torch.Tensor, approximate: str | None = None
+        ) -> torch.Tensor:
+            return torch.empty_like(kept)
+
+    def _differentiate(self, forward: Operator, backward: Operator) -> None:
+        def keep(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+            ctx.save_for_backward(output if self.from_output else inputs[0])
+            ctx.options = inputs[1:]
+
+        def gradient(ctx: Any, grad: torch.Tensor) -> Any:
+            result = backward(grad, *ctx.saved_tensors, *ctx.options)
+            return (result, None) if self.approximate else result
+
+        forward.gradient(keep, gradient)
+        backward.no_gradient(f"{self.name} can be differentiated once")
+
+
+def _forward_cost(input: torch.Tensor, **options: Any) -> Cost:
     return Cost(read=input.nbytes, write=input.nbytes)
 
 
-def _two_reads(a: torch.Tensor, b: torch.Tensor, *rest: Any) -> Cost:
-    del rest
-    return Cost(read=a.nbytes + b.nbytes, write=a.nbytes)
+def _backward_cost(grad: torch.Tensor, kept: torch.Tensor, **options: Any) -> Cost:
+    return Cost(read=grad.nbytes + kept.nbytes, write=kept.nbytes)
+
+
+def _gelu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    return F.gelu(input, approximate=approximate)
+
+
+def _gelu_backward(
+    grad: torch.Tensor, input: torch.Tensor, approximate: str = "none"
+) -> torch.Tensor:
+    result: torch.Tensor = gradient_of(_gelu)(grad, input, approximate)
+    return result
 
 
 def _relu_squared(input: torch.Tensor) -> torch.Tensor:
     return F.relu(input).square()
 
 
-def _activation(name: str, reference: Function) -> tuple[Operator, Operator]:
-    """An operator of one tensor whose gradient needs its input, and that gradient."""
-    forward = Operator(
-        f"{name}(Tensor input) -> Tensor",
-        SOURCE,
-        reference,
-        cases=[random_case(shape) for shape in _SHAPES],
-        cost=_one_read,
-    )
-    backward = Operator(
-        f"{name}_backward(Tensor grad, Tensor input) -> Tensor",
-        SOURCE,
-        _gradient_of(reference),
-        cases=[random_case(shape, shape) for shape in _SHAPES[:4]],
-        cost=_two_reads,
-        differentiable=False,
-    )
-
-    @forward.forward
-    def _(input: torch.Tensor) -> torch.Tensor:
-        _check_input(name, input)
-        output = torch.empty_like(input)
-        launch_map(forward, name, as_rows(input, output))
-        return output
-
-    @forward.fake
-    def _(input: torch.Tensor) -> torch.Tensor:
-        _check_input(name, input)
-        return torch.empty_like(input)
-
-    @backward.forward
-    def _(grad: torch.Tensor, input: torch.Tensor) -> torch.Tensor:
-        _check_pair(backward.name, "input", input, "grad", grad)
-        output = torch.empty_like(input)
-        launch_map(backward, backward.name, as_rows(grad, input, output))
-        return output
-
-    @backward.fake
-    def _(grad: torch.Tensor, input: torch.Tensor) -> torch.Tensor:
-        return torch.empty_like(input)
-
-    backward.no_gradient(f"{name} can be differentiated once")
-    return forward, backward
+def _sigmoid_backward(grad: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    return grad * output * (1 - output)
 
 
-def _keep_input(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    del output
-    ctx.save_for_backward(inputs[0])
-
-
-silu_operator, silu_backward = _activation("silu", F.silu)
-relu_squared_operator, relu_squared_backward = _activation("relu_squared", _relu_squared)
-sigmoid_operator, sigmoid_backward = _activation("sigmoid", torch.sigmoid)
-
-silu_operator.gradient(_keep_input, lambda ctx, grad: silu_backward(grad, *ctx.saved_tensors))
-relu_squared_operator.gradient(
-    _keep_input, lambda ctx, grad: relu_squared_backward(grad, *ctx.saved_tensors)
+SILU = Activation("silu", F.silu)
+GELU = Activation("gelu", _gelu, approximate=True, reference_backward=_gelu_backward)
+RELU_SQUARED = Activation("relu_squared", _relu_squared)
+SIGMOID = Activation(
+    "sigmoid", torch.sigmoid, from_output=True, reference_backward=_sigmoid_backward
 )
+
+_silu, _silu_backward = SILU.declare()
+_gelu_operator, _ = GELU.declare()
+_relu_squared_operator, _ = RELU_SQUARED.declare()
+_sigmoid, _sigmoid_backward_operator = SIGMOID.declare()
+
+
+# --- in place -------------------------------------------------------------------------------------
+
+
+def _write_over(operator: Operator, tensor: torch.Tensor) -> None:
+    """An activation of a tensor into itself; one whose elements lie scattered goes by a copy."""
+    check_input(operator.name, tensor)
+    check_writable(operator.name, "input", tensor)
+    if is_rows(tensor):
+        launch_map(operator, operator.name, as_rows(tensor, tensor))
+    else:
+        tensor.copy_(operator(tensor))
+
+
+_silu_in_place = InPlace(
+    "silu_(Tensor(a!) input) -> ()",
+    run=lambda tensor: _write_over(_silu, tensor),
+    keep=torch.clone,
+    gradient=lambda grad, kept, args: (_silu_backward(grad, kept),),
+)
+sigmoid_ = InPlace(
+    "sigmoid_(Tensor(a!) input) -> ()",
+    run=lambda tensor: _write_over(_sigmoid, tensor),
+    gradient=lambda grad, kept, args: (_sigmoid_backward_operator(grad, kept),),
+)
+
+
+# --- the public functions -------------------------------------------------------------------------
+
+
+def silu(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
+    """x * sigmoid(x), as torch.nn.functional.silu."""
+    result: torch.Tensor = _silu_in_place(input) if inplace else _silu(input)
+    return result
+
+
+def gelu(input: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
+    """x times the normal distribution function of x, as torch.nn.functional.gelu.
+
+    The exact form keeps its digits for negative inputs, where 1 + erf has none left.
+    """
+    result: torch.Tensor = _gelu_operator(input, approximate)
+    return result
+
+
+def relu_squared(input: torch.Tensor) -> torch.Tensor:
+    """relu(x) squared."""
+    result: torch.Tensor = _relu_squared_operator(input)
+    return result
+
+
+def sigmoid(input: torch.Tensor) -> torch.Tensor:
+    """1 / (1 + exp(-x)), as torch.sigmoid. `sigmoid_` writes over its input."""
+    result: torch.Tensor = _sigmoid(input)
+    return result

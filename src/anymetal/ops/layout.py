@@ -71,6 +71,13 @@ def as_rows(*tensors: torch.Tensor) -> Rows:
     return _rows(dense, 0, [0] * len(dense))
 
 
+def is_rows(tensor: torch.Tensor) -> bool:
+    """Whether `as_rows` takes a tensor as it is."""
+    ordered = tensor.permute(memory_order(tensor))
+    splits = range(max(tensor.dim(), 1))
+    return any(row_stride(ordered, split) is not None for split in splits)
+
+
 def last_dimension_rows(*tensors: torch.Tensor) -> Rows:
     """Tensors of one shape as rows of the last dimension; those that do not fit are copied."""
     fitting = []

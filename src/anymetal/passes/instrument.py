@@ -15,12 +15,18 @@ from anymetal.passes.debug_info import DebugInfo, Spot
 from anymetal.passes.ir import Function, Instruction, Module
 from anymetal.passes.layout import Layout
 from anymetal.passes.machine import GROUP_OFFSET, THREAD_MAIN, parameters_of
+from anymetal.passes.mark import DIVISOR, MARKS, NUMBER
 from anymetal.passes.provenance import MACHINE, Provenance, Root
 
 # machine.h and checker/shadow/state.h.
 INDEX_OFFSET, LISTENER_DATA_OFFSET = 20, 336
 FIRST_DYNAMIC, FIRST_STATIC, UNKNOWN_REGION = 31, 62, 318
-ARITHMETIC, NAN = 8, 9
+# What becomes of a value read: checker/shadow/run_listener.h.
+USED, UNUSED, PICKED = 0, 1, 2
+# Classes of llvm.is.fpclass.
+_NAN, _INFINITE, _FINITE = 3, 516, 504
+_SUFFIXES = {"float": "f32", "half": "f16", "bfloat": "bf16"}
+_NO_ACCESS = Access("", "0", READ, 1, 1)
 
 _DECLARATIONS = (
     "declare ptr @am_check_load(ptr, i32, ptr, i64, i64, i32, i32)",
@@ -31,6 +37,7 @@ _DECLARATIONS = (
     "declare ptr @am_check_table(ptr, ptr, i64, ptr, i64, i32, i32, i32)",
     "declare void @am_check_divisor(ptr, i1, i32, i32)",
     "declare void @am_check_number(ptr, i1, i32, i32)",
+    "declare void @am_check_taken(ptr, i1, i32, i32)",
     "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
 )
 _ALLOCATED = re.compile(r"= alloca (.+?), align")
@@ -38,12 +45,8 @@ _GLOBAL = re.compile(
     r"^(@[-\w.$]+) = (?:[\w()]+ )*?(?:constant|global) (\[.*?\](?= [\[z{uc])|[\w.%<]+)"
 )
 _LIFETIME = re.compile(r"@llvm\.lifetime\.start\.p0\(.*?ptr [^%]*(%[^)]+)\)")
-_INTEGER = re.compile(
-    r"^(\S+) = (sdiv|udiv|srem|urem|shl|lshr|ashr)(?: nuw| nsw| exact)* (i\d+) (.+), (%[-\w.$]+)"
-)
-_FLOATING = re.compile(
-    r"^(\S+) = (?:fadd|fsub|fmul|fdiv|frem|call .*?)(?: [a-z]+)* (float|half|bfloat) "
-)
+_MARKED = re.compile(r"@am_mark_\w+\((.*)\)")
+_PICKED = re.compile(r"select (?:[a-z]+ )*i1 ([^,]+), (\S+) ([^,]+), \S+ ([^,]+)")
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class AccessSite:
     kind: int
     element: int
     align: int
-    unused: bool
+    use: int
     root: Root
     what: str
 
@@ -72,15 +75,15 @@ class Instrumented:
 class Instrument:
     """One run of the pass over one kernel."""
 
-    def __init__(self, module: Module, *, numbers: bool) -> None:
+    def __init__(self, module: Module) -> None:
         self._module = module
-        self._numbers = numbers
         self._function = module.function(THREAD_MAIN)
         self._info = DebugInfo(module)
         self._layout = Layout(module)
         self._provenance = Provenance(self._function)
         self._globals = self._global_sizes()
-        self._used = _used_values(self._function)
+        self._uses = _uses(self._function)
+        self._doubtful: dict[str, int] = {}
         self._arrays: dict[str, tuple[int, str]] = {}
         self.result = Instrumented()
 
@@ -130,21 +133,35 @@ class Instrument:
             check = self._check(instruction, access, root)
             checks.append(check)
             instruction.text = _with_pointer(instruction.text, access.pointer, str(check.result))
-        checks += self._integer(instruction)
+        if instruction.callee in MARKS:
+            return self._mark(instruction)
+        checks += self._picked(instruction)
         started = _LIFETIME.search(instruction.text)
         if started and started.group(1) in self._arrays:
             return [instruction, self._forget(started.group(1))]
-        if self._numbers:
-            return [*checks, instruction, *self._floating(instruction)]
         return [*checks, instruction]
 
     def _site(self, instruction: Instruction, access: Access, root: Root, what: str = "") -> int:
-        unused = instruction.opcode == "load" and instruction.result not in self._used
+        number = len(self.result.sites)
+        use = self._use(instruction)
+        if use == PICKED:
+            self._doubtful[str(instruction.result)] = number
         spots = tuple(self._info.spots(instruction.text))
         self.result.sites.append(
-            AccessSite(spots, access.kind, access.element, access.align, unused, root, what)
+            AccessSite(spots, access.kind, access.element, access.align, use, root, what)
         )
-        return len(self.result.sites) - 1
+        return number
+
+    def _use(self, instruction: Instruction) -> int:
+        """What becomes of a value that is read."""
+        if instruction.opcode != "load":
+            return USED
+        users = self._uses.get(str(instruction.result), [])
+        if not users:
+            return UNUSED
+        result = re.escape(str(instruction.result))
+        operand = re.compile(rf"select .*i1 (?!{result},)\S+, .*{result}(?=[, ]|$)")
+        return PICKED if all(operand.search(user.text) for user in users) else USED
 
     def _check(self, instruction: Instruction, access: Access, root: Root) -> Instruction:
         site = self._site(instruction, access, root)
@@ -193,55 +210,69 @@ class Instrument:
         if access.kind & WRITE:
             self.result.written_to.add(root)
 
-    def _integer(self, instruction: Instruction) -> list[Instruction]:
-        match = _INTEGER.match(instruction.text)
-        if match is None or not self._info.spots(instruction.text):
-            return []
-        _, opcode, kind, _, right = match.groups()
-        what = "division by zero" if "div" in opcode or "rem" in opcode else "shift past the width"
-        site = self._site(instruction, Access("", "0", READ, 1, 1), MACHINE, what)
-        condition = "eq" if what == "division by zero" else "uge"
-        limit = 0 if condition == "eq" else int(kind[1:])
-        return [
-            Instruction(f"%am.wrong.{site} = icmp {condition} {kind} {right}, {limit}"),
-            Instruction(
-                f"call void @am_check_divisor(ptr %am.checks, i1 %am.wrong.{site}, "
-                f"i32 {site}, i32 %am.index)"
-            ),
-        ]
-
-    def _floating(self, instruction: Instruction) -> list[Instruction]:
-        match = _FLOATING.match(instruction.text)
-        if match is None or instruction.opcode == "phi":
-            return []
-        result, kind = match.groups()
-        operands = set(re.findall(r"(%[-\w.$]+)", instruction.text.split("=", 1)[1]))
-        operands -= {"%am.checks", "%am.index"}
-        site = self._site(instruction, Access("", "0", READ, 1, 1), MACHINE, "NaN or infinity")
-        lines = [f"%am.big.{site} = call i1 @llvm.is.fpclass.{_suffix(kind)}({kind} {result}, i32 519)"]
-        born = f"%am.big.{site}"
-        for number, operand in enumerate(sorted(operands)):
-            if self._kind_of(operand) != kind:
-                continue
-            name = f"am.was.{site}.{number}"
-            lines += [
-                f"%{name} = call i1 @llvm.is.fpclass.{_suffix(kind)}({kind} {operand}, i32 504)",
-                f"%{name}.and = and i1 {born}, %{name}",
-            ]
-            born = f"%{name}.and"
-        lines.append(
-            f"call void @am_check_number(ptr %am.checks, i1 {born}, i32 {site}, i32 %am.index)"
+    def _mark(self, instruction: Instruction) -> list[Instruction]:
+        """The check that a mark stands for; nothing where the mark's operand became a constant."""
+        match = _MARKED.search(instruction.text)
+        assert match is not None, instruction.text
+        operands = [tuple(part.rsplit(" ", 1)) for part in match.group(1).split(", ")]
+        kinds = [kind.removesuffix(" noundef") for kind, _ in operands]
+        values = [value for _, value in operands]
+        if instruction.callee == NUMBER:
+            return self._number(instruction, kinds[0], values)
+        division = instruction.callee == DIVISOR
+        what = "division by zero" if division else "shift past the width"
+        site = self._site(instruction, _NO_ACCESS, MACHINE, what)
+        condition, limit = ("eq", 0) if division else ("uge", int(kinds[0][1:]))
+        return _instructions(
+            f"%am.wrong.{site} = icmp {condition} {kinds[0]} {values[0]}, {limit}",
+            f"call void @am_check_divisor(ptr %am.checks, i1 %am.wrong.{site}, "
+            f"i32 {site}, i32 %am.index)",
         )
-        self._module.declare(f"declare i1 @llvm.is.fpclass.{_suffix(kind)}({kind}, i32)")
-        return [Instruction(line) for line in lines]
 
-    def _kind_of(self, value: str) -> str | None:
-        for instruction in self._function.instructions():
-            if instruction.result == value:
-                match = re.search(r"(?:=|phi|load|call|select i1 \S+,) .*?\b(float|half|bfloat)\b",
-                                  instruction.text)
-                return match.group(1) if match else None
-        return None
+    def _number(self, instruction: Instruction, kind: str, values: list[str]) -> list[Instruction]:
+        """A NaN of operands that are none, or an infinity of finite ones, is born here."""
+        site = self._site(instruction, _NO_ACCESS, MACHINE, "NaN or infinity")
+        lines: list[str] = []
+
+        def holds(name: str, value: str, classes: int) -> str:
+            test = f"@llvm.is.fpclass.{_SUFFIXES[kind]}({kind} {value}, i32 {classes})"
+            lines.append(f"%am.{name}.{site} = call i1 {test}")
+            return f"%am.{name}.{site}"
+
+        nan = holds("nan", values[0], _NAN)
+        infinite = holds("infinite", values[0], _INFINITE)
+        for number, operand in enumerate(values[1:]):
+            was_number = holds(f"number{number}", operand, ~_NAN & 1023)
+            was_finite = holds(f"finite{number}", operand, _FINITE)
+            lines.append(f"%am.born{number}.{site} = and i1 {nan}, {was_number}")
+            lines.append(f"%am.grown{number}.{site} = and i1 {infinite}, {was_finite}")
+            nan, infinite = f"%am.born{number}.{site}", f"%am.grown{number}.{site}"
+        lines.append(f"%am.either.{site} = or i1 {nan}, {infinite}")
+        lines.append(
+            f"call void @am_check_number(ptr %am.checks, i1 %am.either.{site}, "
+            f"i32 {site}, i32 %am.index)"
+        )
+        self._module.declare(f"declare i1 @llvm.is.fpclass.{_SUFFIXES[kind]}({kind}, i32)")
+        return _instructions(*lines)
+
+    def _picked(self, instruction: Instruction) -> list[Instruction]:
+        """A value that may be uninitialised counts when a selection takes it."""
+        match = _PICKED.search(instruction.text)
+        if match is None:
+            return []
+        condition, _, taken, other = match.groups()
+        checks: list[Instruction] = []
+        for value, wanted in ((taken, "true"), (other, "false")):
+            site = self._doubtful.get(value.strip())
+            if site is not None:
+                name = f"%am.taken.{site}.{len(self.result.sites)}.{wanted}"
+                name += f".{str(instruction.result).strip('%')}"
+                checks += _instructions(
+                    f"{name} = icmp eq i1 {condition}, {wanted}",
+                    f"call void @am_check_taken(ptr %am.checks, i1 {name}, i32 {site}, "
+                    "i32 %am.index)",
+                )
+        return checks
 
     def _forget(self, array: str) -> Instruction:
         size, written = self._arrays[array]
@@ -266,20 +297,22 @@ class Instrument:
         ]
 
 
-def _suffix(kind: str) -> str:
-    return {"float": "f32", "half": "f16", "bfloat": "bf16"}[kind]
-
-
 def _with_pointer(text: str, old: str, new: str) -> str:
     """The instruction with its pointer operand replaced, once."""
-    pattern = re.compile(rf"(ptr [^%@(]*){re.escape(old)}(?=[,) ]|$)")
+    pattern = re.compile(rf"(ptr [^%@]*?){re.escape(old)}(?=[,) ]|$)")
     return pattern.sub(lambda match: match.group(1) + new, text, count=1)
 
 
-def _used_values(function: Function) -> set[str]:
-    used: set[str] = set()
+def _uses(function: Function) -> dict[str, list[Instruction]]:
+    """Which instructions use each value."""
+    users: dict[str, list[Instruction]] = {}
     for instruction in function.instructions():
         text = instruction.text
         body = text.split(" = ", 1)[1] if instruction.result else text
-        used.update(re.findall(r'%(?:[-\w.$]+|"[^"]*")', body))
-    return used
+        for value in set(re.findall(r'%(?:[-\w.$]+|"[^"]*")', body)):
+            users.setdefault(value, []).append(instruction)
+    return users
+
+
+def _instructions(*lines: str) -> list[Instruction]:
+    return [Instruction(line) for line in lines]

@@ -122,6 +122,11 @@ class Provenance:
             return (base.group(1) if base else pointer), -1
         return base.group(1), int(offset.group(1))
 
+    def is_fixed_part(self, pointer: str) -> bool:
+        """Whether a pointer is into the table of buffers or this thread's am_group."""
+        base, _ = self._place(pointer)
+        return base == self._buffers or self._is_group(base)
+
     def _is_group(self, value: str) -> bool:
         """Whether a value is this thread's am_group: loaded from its place in am_thread."""
         instruction = self._definitions.get(value)

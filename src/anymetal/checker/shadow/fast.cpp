@@ -146,4 +146,8 @@ AM_CHECK void am_check_divisor(am_checks* checks, bool wrong, unsigned site, uns
 AM_CHECK void am_check_number(am_checks* checks, bool wrong, unsigned site, unsigned thread) {
   if (__builtin_expect(wrong, 0)) am_check_event(checks, AM_NAN, site, thread);
 }
+
+AM_CHECK void am_check_taken(am_checks* checks, bool taken, unsigned site, unsigned thread) {
+  am_check_taken_slowly(checks, taken, site, thread);
+}
 }

@@ -13,8 +13,11 @@ constexpr unsigned kMaxSimdgroups = 32;
 struct am_access_site {
   unsigned element;  // alignment an access must have: less is an error, less than `align` a warning
   unsigned align;
-  unsigned unused;   // 1: nobody looks at the value read
+  unsigned use;      // am_use
 };
+
+// What becomes of a value that is read: passes/instrument.py tells.
+enum am_use : unsigned { AM_USED = 0, AM_UNUSED = 1, AM_PICKED = 2 };
 
 struct am_range {
   char* low;
@@ -32,6 +35,8 @@ struct am_checked_launch {
   unsigned long group;     // number of the one that runs
   char* sink;              // 4096 bytes: where wrong accesses go
   am_range own[2];         // frames and stack of the threads: for addresses nothing else explains
+  unsigned first_number;   // site + 1 where the first NaN or infinity was born
+  unsigned doubt[1024];    // by thread: site + 1 of a read of nothing whose value is picked later
   // A write over another thread's, to be judged when the new value is there.
   am_finding pending;
   char* pending_address;

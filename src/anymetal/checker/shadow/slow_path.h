@@ -151,6 +151,14 @@ struct Check {
     return region->fresh && am_epoch_of(cell.write) < checks.first[region->memory];
   }
 
+  // A value that a selection may drop is judged there (am_check_taken).
+  void read_nothing() const {
+    if (launch.sites[site].use == AM_PICKED)
+      launch.doubt[thread] = site + 1;
+    else
+      add(AM_UNINITIALISED, launch.sites[site].use == AM_UNUSED ? AM_WARNING : AM_ERROR);
+  }
+
   void check_cells() {
     unsigned long first = (unsigned long)offset >> region->shift;
     unsigned long last = ((unsigned long)offset + size - 1) >> region->shift;
@@ -166,15 +174,16 @@ struct Check {
         note_read(cell);
       }
     }
-    if (missing) add(AM_UNINITIALISED, launch.sites[site].unused ? AM_WARNING : AM_ERROR);
+    if (missing) read_nothing();
   }
 
-  void check_alignment() {
+  // False where the address is not even that of an element; then its cells say nothing.
+  bool check_alignment() const {
     unsigned long place = (unsigned long)address;
-    if ((place & (launch.sites[site].element - 1)) != 0)
-      add(AM_MISALIGNED, AM_ERROR);
-    else if ((place & (launch.sites[site].align - 1)) != 0)
-      add(AM_MISALIGNED, AM_WARNING);
+    bool on_element = (place & (launch.sites[site].element - 1)) == 0;
+    bool aligned = (place & (launch.sites[site].align - 1)) == 0;
+    if (!aligned) add(AM_MISALIGNED, on_element ? AM_WARNING : AM_ERROR);
+    return on_element;
   }
 
   bool in_region(const am_region& candidate) const {
@@ -210,8 +219,7 @@ struct Check {
       add(AM_READ_ONLY, AM_ERROR);
       return launch.sink;
     }
-    check_alignment();
-    if (region->shadow && size) check_cells();
+    if (check_alignment() && region->shadow && size) check_cells();
     return address;
   }
 };
@@ -236,8 +244,7 @@ char* am_check_array_slowly(am_checks* checks, char* base, unsigned long array_s
     check.add(AM_OUT_OF_BOUNDS, AM_ERROR);
     return launch.sink;
   }
-  if (!(access & AM_WRITE))
-    check.add(AM_UNINITIALISED, launch.sites[site].unused ? AM_WARNING : AM_ERROR);
+  if (!(access & AM_WRITE)) check.read_nothing();
   return address;
 }
 
@@ -251,8 +258,22 @@ char* am_check_table_slowly(am_checks* checks, char* base, unsigned long table_s
   return launch.sink;
 }
 
+// A selection took the value that `site` read; `site` read nothing if there is a doubt.
+void am_check_taken_slowly(am_checks* checks, bool taken, unsigned site, unsigned thread) {
+  am_checked_launch& launch = *(am_checked_launch*)checks;
+  if (launch.doubt[thread] != site + 1) return;
+  if (taken) {
+    Check check = {launch, *checks, kUnknownRegion, nullptr, nullptr, 0, AM_READ, site, thread, 0};
+    check.add(AM_UNINITIALISED, AM_ERROR);
+  }
+  launch.doubt[thread] = 0;
+}
+
 void am_check_event(am_checks* checks, unsigned kind, unsigned site, unsigned thread) {
   am_checked_launch& launch = *(am_checked_launch*)checks;
+  // What follows from the first NaN is not news.
+  if (kind == AM_NAN && launch.first_number && launch.first_number != site + 1) return;
+  if (kind == AM_NAN) launch.first_number = site + 1;
   Check check = {launch, *checks, kUnknownRegion, nullptr, nullptr, 0, AM_READ, site, thread, 0};
   check.add(kind, AM_ERROR);
 }

@@ -49,10 +49,10 @@ class Ledger {
  private:
   [[noreturn]] void refuse(size_t bytes, size_t in_use, size_t limit) {
     give(bytes);
-    TORCH_CHECK_WITH(OutOfMemoryError, false, "MPS backend out of memory (MPS allocated: ",
-                     megabytes(in_use), " MiB, max allowed: ", megabytes(limit),
-                     " MiB). Tried to allocate ", megabytes(bytes),
-                     " MiB. Raise the limit with torch.mps.set_per_process_memory_fraction.");
+    TORCH_CHECK_WITH(
+        OutOfMemoryError, false, "MPS backend out of memory (MPS allocated: ", megabytes(in_use),
+        " MiB, max allowed: ", megabytes(limit), " MiB). Tried to allocate ", megabytes(bytes),
+        " MiB. Raise the limit with torch.mps.set_per_process_memory_fraction.");
     std::abort();  // TORCH_CHECK_WITH has thrown
   }
 

@@ -17,10 +17,9 @@ namespace anymetal {
 // Where a Mac waits for the GPU besides copies: the host needs the result to go on.
 inline bool synchronizes(const c10::OperatorHandle& op) {
   static const std::unordered_set<std::string> names = {
-      "aten::_local_scalar_dense", "aten::item",         "aten::equal",
-      "aten::nonzero",             "aten::masked_select", "aten::_unique",
-      "aten::_unique2",            "aten::unique_dim",    "aten::unique_consecutive",
-      "aten::is_nonzero",          "aten::bincount",      "aten::repeat_interleave",
+      "aten::_local_scalar_dense", "aten::item",       "aten::equal",    "aten::nonzero",
+      "aten::masked_select",       "aten::_unique",    "aten::_unique2", "aten::unique_dim",
+      "aten::unique_consecutive",  "aten::is_nonzero", "aten::bincount", "aten::repeat_interleave",
   };
   return names.count(op.operator_name().name) != 0;
 }
@@ -37,13 +36,20 @@ inline void wait_before(const c10::OperatorHandle& op) {
 // Operators that take tensors of both devices, as they do on a Mac.
 inline bool mixes_devices(const c10::OperatorHandle& op) {
   static const std::unordered_set<std::string> names = {
-      "aten::copy_",           "aten::copy",
-      "aten::_copy_from",      "aten::index",
-      "aten::_unsafe_index",   "aten::index_put",
-      "aten::index_put_",      "aten::_index_put_impl_",
-      "aten::_unsafe_index_put", "aten::_pack_padded_sequence",
-      "aten::_pack_padded_sequence_backward", "aten::_assert_tensor_metadata",
-      "aten::_ctc_loss",       "aten::_ctc_loss_backward",
+      "aten::copy_",
+      "aten::copy",
+      "aten::_copy_from",
+      "aten::index",
+      "aten::_unsafe_index",
+      "aten::index_put",
+      "aten::index_put_",
+      "aten::_index_put_impl_",
+      "aten::_unsafe_index_put",
+      "aten::_pack_padded_sequence",
+      "aten::_pack_padded_sequence_backward",
+      "aten::_assert_tensor_metadata",
+      "aten::_ctc_loss",
+      "aten::_ctc_loss_backward",
   };
   return names.count(op.operator_name().name) != 0;
 }
@@ -124,9 +130,11 @@ class Call {
 
   void check_devices() const {
     if (C10_LIKELY(!other_device_) || mixes_devices(op_)) return;
-    TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two "
-                "devices, ", *first_device_, " and ", *other_device_, "! (when calling ",
-                op_.operator_name(), ")");
+    TORCH_CHECK(false,
+                "Expected all tensors to be on the same device, but found at least two "
+                "devices, ",
+                *first_device_, " and ", *other_device_, "! (when calling ", op_.operator_name(),
+                ")");
   }
 
   bool wants_device() const { return names_device_ ? device_is_ours_ : twins_.any_on_device(); }

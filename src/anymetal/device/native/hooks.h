@@ -118,7 +118,8 @@ static_assert(sizeof(Hooks) == sizeof(at::MPSHooksInterface));
 
 inline std::unique_ptr<at::MPSHooksInterface> create_hooks() { return std::make_unique<Hooks>(); }
 
-// torch makes its hooks object once. Where it did so already, ours takes the place of the empty one.
+// torch makes its hooks object once. Where it did so already, ours takes the place of the empty
+// one.
 inline void install_hooks() {
   at::MPSHooksRegistry()->Register("MPSHooks", &create_hooks);
   const at::MPSHooksInterface& current = at::detail::getMPSHooks();

@@ -28,8 +28,8 @@ inline c10::ScalarType checked_dtype(std::optional<c10::ScalarType> type) {
 }
 
 inline at::Tensor empty(at::IntArrayRef size, std::optional<c10::ScalarType> type,
-                        std::optional<c10::Layout>, std::optional<c10::Device>,
-                        std::optional<bool>, std::optional<c10::MemoryFormat> format) {
+                        std::optional<c10::Layout>, std::optional<c10::Device>, std::optional<bool>,
+                        std::optional<c10::MemoryFormat> format) {
   return at::detail::empty_generic(size, &allocator, kDeviceKeys, checked_dtype(type), format);
 }
 
@@ -73,9 +73,10 @@ inline c10::Scalar item(const at::Tensor& tensor) {
 
 inline at::Tensor& set_to(at::Tensor& tensor, c10::Storage storage, int64_t offset,
                           at::IntArrayRef size, at::IntArrayRef stride) {
-  TORCH_CHECK(storage.device() == tensor.device(), "Attempted to set the storage of a tensor on "
-              "device \"", tensor.device(), "\" to a storage on different device \"",
-              storage.device(), "\".");
+  TORCH_CHECK(storage.device() == tensor.device(),
+              "Attempted to set the storage of a tensor on "
+              "device \"",
+              tensor.device(), "\" to a storage on different device \"", storage.device(), "\".");
   auto* impl = tensor.unsafeGetTensorImpl();
   impl->set_storage_keep_dtype(std::move(storage));
   if (stride.empty() && !size.empty()) {
@@ -107,8 +108,8 @@ inline at::Tensor& set_empty(at::Tensor& tensor) {
 inline at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                             const OptionalTensor& mask, double dropout, bool causal,
                             std::optional<double> scale, bool grouped) {
-  return std::get<0>(at::_scaled_dot_product_attention_math(
-      query, key, value, mask, dropout, causal, std::nullopt, scale, grouped));
+  return std::get<0>(at::_scaled_dot_product_attention_math(query, key, value, mask, dropout,
+                                                            causal, std::nullopt, scale, grouped));
 }
 
 inline std::tuple<at::Tensor, at::Tensor> attention_for_mps(

@@ -91,6 +91,8 @@ ANYMETAL_EXPORT void anymetal_device_configure(int asynchronous, anymetal::Drain
 // Copies to the device that were put off; before a kernel is queued that may read them.
 ANYMETAL_EXPORT void anymetal_device_copy_to_device() { anymetal::stream.copy_to_device(); }
 
-ANYMETAL_EXPORT void anymetal_device_set_queued(int queued) { anymetal::stream.set_queued(queued != 0); }
+ANYMETAL_EXPORT void anymetal_device_set_queued(int queued) {
+  anymetal::stream.set_queued(queued != 0);
+}
 
 }  // extern "C"

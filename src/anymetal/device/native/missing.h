@@ -17,8 +17,8 @@ enum class Missing { kRun = 0, kWarn = 1, kError = 2 };
 inline Missing missing_policy = Missing::kWarn;
 
 struct MissingOperator {
-  std::string reported;        // what a Mac names in its message: often the out= form
-  bool falls_back = false;     // a Mac runs it on the CPU without being asked to
+  std::string reported;     // what a Mac names in its message: often the out= form
+  bool falls_back = false;  // a Mac runs it on the CPU without being asked to
 };
 
 using MissingOperators = std::unordered_map<std::string, MissingOperator>;
@@ -44,7 +44,8 @@ inline void warn_once(const MissingOperator& missing) {
                                "PYTORCH_ENABLE_MPS_FALLBACK=1.";
   TORCH_WARN("The operator '", missing.reported,
              "' is not implemented for the MPS device in this version of torch. It runs here; on "
-             "a Mac ", on_a_mac);
+             "a Mac ",
+             on_a_mac);
 }
 
 inline void run_missing(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
@@ -52,8 +53,7 @@ inline void run_missing(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   if (missing_policy != Missing::kRun) {
     const MissingOperator missing = described(op);
     TORCH_CHECK_NOT_IMPLEMENTED(
-        missing_policy != Missing::kError || missing.falls_back, "The operator '",
-        missing.reported,
+        missing_policy != Missing::kError || missing.falls_back, "The operator '", missing.reported,
         "' is not currently implemented for the MPS device. As a temporary fix, you can set the "
         "environment variable `PYTORCH_ENABLE_MPS_FALLBACK=1` to use the CPU as a fallback for "
         "this op. WARNING: this will be slower than running natively on MPS.");

@@ -38,8 +38,8 @@ inline bool has_explicit_composite(const c10::OperatorHandle& op) {
 // or make views; others ask torch for kernels by device, which the CPU kernel does not.
 inline bool needs_kernel(const c10::OperatorHandle& op, const Traits& traits) {
   if (op.hasKernelForDispatchKey(c10::DispatchKey::MPS)) return false;
-  if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return false;
   if (op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) return true;
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return false;
   return has_explicit_composite(op) && traits.takes_tensors && !traits.takes_device &&
          !traits.is_view && !op.hasTag(at::Tag::inplace_view);
 }
@@ -71,8 +71,8 @@ inline void register_operators() {
 inline torch::Library& kept(torch::Library* library) { return *library; }
 
 inline void register_fallback() {
-  static auto& any = kept(new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::MPS,
-                                             __FILE__, __LINE__));
+  static auto& any = kept(
+      new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::MPS, __FILE__, __LINE__));
   any.fallback(torch::CppFunction::makeFromBoxedFunction<&run_missing>());
 }
 

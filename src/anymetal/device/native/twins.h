@@ -43,9 +43,9 @@ inline c10::DataPtr shared_memory(const c10::Storage& storage, c10::Device devic
 }
 
 inline c10::Storage make_storage(c10::DataPtr memory, size_t bytes, c10::Allocator* allocator) {
-  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), bytes, std::move(memory), allocator,
-      /*resizable=*/true));
+  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                                            bytes, std::move(memory), allocator,
+                                                            /*resizable=*/true));
 }
 
 inline c10::Storage host_storage(const c10::Storage& storage) {

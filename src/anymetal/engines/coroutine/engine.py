@@ -16,10 +16,11 @@ from anymetal.engines.coroutine.messages import deliver
 from anymetal.engines.coroutine.runtime import LogSink, Runtime, runtime, source_digest
 from anymetal.errors import KernelTimeout, LimitError
 from anymetal.msl.cache import digest_of
-from anymetal.nouns import Argument, Launch, Program
+from anymetal.nouns import Argument, Launch, Position, Program
 from anymetal.passes.alignment import clamp_alignment
 from anymetal.passes.arithmetic import define_integer_arithmetic
 from anymetal.passes.coroutine import COROUTINE, Site, has_suspends, make_coroutine
+from anymetal.passes.invariant import mark_invariant_loads
 from anymetal.passes.ir import Module, parse
 from anymetal.passes.loop import make_loop
 from anymetal.passes.machine import (
@@ -72,13 +73,16 @@ def transform(
     function = module.function(THREAD_MAIN)
     used = sorted(_used_buffers(module))
     uses_log = any(True for _ in function.calls("am_log"))
+    constants = {a.index for a in program.arguments if a.space == "constant" and a.index is not None}
+    mark_invariant_loads(module, constants)
     replace_self(function)
     places = lay_out_threadgroup_memory(function)
     static_memory = max((offset + size for offset, size in places.values()), default=0)
     if static_memory > MAX_THREADGROUP_BYTES:
         raise LimitError(
             f"kernel '{program.name}' declares {static_memory} bytes of threadgroup memory; "
-            f"the limit is {MAX_THREADGROUP_BYTES}"
+            f"the limit is {MAX_THREADGROUP_BYTES}",
+            _first_beyond(program, places),
         )
     for part in module.functions:
         clamp_alignment(part)
@@ -99,6 +103,13 @@ def transform(
         "arguments": [asdict(argument) for argument in program.arguments],
     }
     return metadata, sites, places
+
+
+def _first_beyond(program: Program, places: dict[int, tuple[int, int]]) -> Position | None:
+    """Where the threadgroup variable is declared that does not fit any more."""
+    positions = {variable.slot: variable.position for variable in program.threadgroup_variables}
+    beyond = (slot for slot in sorted(places) if sum(places[slot]) > MAX_THREADGROUP_BYTES)
+    return positions.get(next(beyond))
 
 
 def _used_buffers(module: Module) -> set[int]:

@@ -36,3 +36,18 @@ inline float sum_of(float value) { return value; }
 inline float sum_of(float4 value) { return (value.x + value.y) + (value.z + value.w); }
 inline float largest_of(float value) { return value; }
 inline float largest_of(float4 value) { return max(max(value.x, value.y), max(value.z, value.w)); }
+
+// A long sum that does not lose the small values: what each addition rounds away is added later.
+template <typename V>
+struct CompensatedSum {
+  V total = V(0.0f);
+  V rest = V(0.0f);
+  void add(V value) {
+    const V wanted = value + rest;
+    const V next = total + wanted;
+    // Infinities have no rest.
+    const V lost = wanted - (next - total);
+    rest = select(V(0.0f), lost, isfinite(lost));
+    total = next;
+  }
+};

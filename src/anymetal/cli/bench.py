@@ -1,0 +1,177 @@
+"""`anymetal bench`: a table of operators beside torch's own and the naive composition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from anymetal.bench import history, svg
+from anymetal.bench.machine import Machine, describe, load
+from anymetal.bench.measure import (
+    CONTENDERS,
+    OURS,
+    Effort,
+    Row,
+    exercises,
+    measure_rows,
+)
+from anymetal.bench.timing import Times
+from anymetal.cli.evidence import chosen_dtypes, with_progress
+from anymetal.ops.declare import OPERATORS, Operator
+
+__all__ = ["Effort", "Outputs", "run"]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What to do with the rows besides showing them."""
+
+    history: Path | None = None
+    plot: Path | None = None
+    compare: Path | None = None
+    json: bool = False
+
+
+def run(
+    console: Console,
+    operators: Sequence[Operator],
+    device: torch.device,
+    dtypes: list[str] | None,
+    effort: Effort,
+    outputs: Outputs,
+) -> bool:
+    """Measure; False when a result is wrong or, against an earlier run, a row became slower."""
+    earlier = history.read_times(outputs.compare) if outputs.compare else {}
+    machine = describe(device)
+    busy = load()
+    wanted = chosen_dtypes(dtypes)
+    planned = [
+        exercise
+        for operator in forwards(operators)
+        for exercise in exercises(operator, wanted, device, effort.sizes)
+    ]
+    rows: list[Row] = []
+    for exercise, _ in with_progress(console, planned, lambda e: e.label, quiet=outputs.json):
+        rows += measure_rows(exercise, effort)
+    if outputs.history:
+        history.append(outputs.history, rows, machine)
+    if outputs.plot:
+        outputs.plot.write_text(plot(rows, machine))
+    if outputs.json:
+        print(json.dumps(history.as_json(rows, machine), indent=2))
+    else:
+        console.print(f"{machine}; load {busy:.1f}", style="dim", markup=False, highlight=False)
+        console.print(table(rows))
+        console.print(_notes(device), style="dim", highlight=False)
+    found = history.changes(rows, earlier)
+    if outputs.compare and not outputs.json:
+        console.print(changes_table(found, outputs.compare))
+    slower = any(change.verdict == "slower" for change in found)
+    return bool(rows) and all(row.right for row in rows) and not slower
+
+
+def forwards(operators: Sequence[Operator]) -> list[Operator]:
+    """Operators without the gradients of others: those are timed as backward passes."""
+    gradients = {f"{name}_backward" for name in OPERATORS}
+    kept = [operator for operator in operators if operator.name not in gradients]
+    return kept or list(operators)
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """One line a row; contenders' medians with the interval of each."""
+    shown = Table()
+    for heading in ("operator", "dtype", "shape", "pass"):
+        shown.add_column(heading, no_wrap=True)
+    for heading in (*(f"{name} µs" for name in CONTENDERS), "ours/torch"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("GB/s", "traffic", "error", "torch's"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("verdict", "variant", "launch"):
+        shown.add_column(heading, overflow="fold")
+    for row in rows:
+        shown.add_row(*_cells(row))
+    return shown
+
+
+def changes_table(found: Sequence[history.Change], path: Path) -> Table:
+    """This run beside an earlier one."""
+    shown = Table(title=f"against {path}")
+    for heading in ("operator", "dtype", "shape", "pass"):
+        shown.add_column(heading, no_wrap=True)
+    for heading in ("then µs", "now µs", "now/then", ""):
+        shown.add_column(heading, justify="right")
+    styles = {"slower": "red", "faster": "green", "same": ""}
+    for change in found:
+        shown.add_row(
+            *change.key,
+            _time(change.before),
+            _time(change.now),
+            f"{change.ratio:.2f}",
+            Text(change.verdict, styles[change.verdict]),
+        )
+    return shown
+
+
+def plot(rows: Sequence[Row], machine: Machine) -> str:
+    """Our time over torch's by the size of the largest tensor, a line an operator and dtype."""
+    series: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        if row.ratio is not None and row.elements:
+            name = f"{row.operator} {row.dtype} {row.direction}"
+            series.setdefault(name, []).append((row.elements, row.ratio))
+    if not series:
+        raise ValueError("nothing to plot: no row has a time beside torch's")
+    title = f"time over torch's, below 1 is faster: {machine.device}, {machine.engine} engine"
+    return svg.lines(title, series, across="elements of the largest tensor")
+
+
+def _cells(row: Row) -> list[str | Text]:
+    ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
+    speed = row.gigabytes_per_second
+    ours = row.judgements[OURS]
+    return [
+        row.operator,
+        row.dtype,
+        row.case,
+        row.direction,
+        *(_contender(row, name) for name in CONTENDERS),
+        ratio,
+        "-" if speed is None else f"{speed:.1f}",
+        "-" if row.traffic is None else f"{row.traffic:.2f}",
+        f"{ours.error:.1e}",
+        f"{ours.torch_error:.1e}",
+        Text(row.verdict, {"wrong": "bold red", "use ours": "green"}.get(row.verdict, "")),
+        row.variant,
+        row.launch,
+    ]
+
+
+def _contender(row: Row, name: str) -> str | Text:
+    if name not in row.judgements:
+        return "-"
+    if name not in row.times:
+        return Text("wrong", "bold red")
+    return _time(row.times[name])
+
+
+def _time(times: Times) -> str:
+    return f"{times.p50:.1f} ({times.low:.1f}–{times.high:.1f})"
+
+
+def _notes(device: torch.device) -> str:
+    engine = (
+        "Kernels ran on the CPU engine: these times say nothing about a GPU. "
+        if describe(device).engine == "cpu"
+        else ""
+    )
+    return (
+        f"{engine}Medians with 95 % intervals. Errors are against float64; a wrong result has no time."
+        " traffic: bytes the kernels ask for over the least possible."
+    )

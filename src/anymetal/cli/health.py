@@ -1,0 +1,207 @@
+"""`anymetal health`: one line an operator, and reports for those who want more."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.text import Text
+
+from anymetal.bench import accuracy, health_page
+from anymetal.bench.health import Health, Plan, compare_engines, examine, passed
+from anymetal.bench.judge import Judgement
+from anymetal.bench.machine import describe
+from anymetal.cli.evidence import with_progress
+from anymetal.ops.declare import Operator
+
+DTYPES = ("fp32", "fp16", "bf16")
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What to write besides the lines."""
+
+    html: Path | None = None
+    docs: Path | None = None
+    json: bool = False
+
+
+def run(
+    console: Console,
+    operators: Sequence[Operator],
+    device: torch.device,
+    cases: int,
+    outputs: Outputs,
+) -> bool:
+    """Examine the operators; False when one fails or there are none."""
+    start = time.perf_counter()
+    machine = describe(device)
+    if not outputs.json:
+        console.print(f"{machine}\n", style="dim", markup=False, highlight=False)
+        console.print(_heading())
+    found = []
+    plan = Plan(device, cases)
+    for operator, show in with_progress(console, operators, _name, quiet=outputs.json):
+        found.append(examine(operator, plan))
+        show(line(found[-1]))
+        for finding in found[-1].findings[:3]:
+            show(Text(f"    {finding.part}: {finding.where}: {finding.message}", style="red"))
+    seconds = time.perf_counter() - start
+    if outputs.html is not None:
+        outputs.html.write_text(health_page.page(found, machine, seconds))
+    if outputs.docs is not None:
+        outputs.docs.write_text(accuracy.document(found, machine))
+    if outputs.json:
+        print(json.dumps(as_json(found, machine.to_json(), seconds), indent=2))
+    else:
+        console.print(_summary(found, seconds))
+        _say_where(console, outputs)
+    return passed(found)
+
+
+def compare(
+    console: Console,
+    operators: Sequence[Operator],
+    device: torch.device,
+    cases: int,
+    as_text: bool,
+) -> bool:
+    """Each case on the device and on the CPU engine; False when they differ or there is no GPU."""
+    if device.type == "cpu":
+        console.print(
+            "There is no GPU here to compare with. On a Mac this command runs every case on the GPU"
+            " and on the CPU engine; elsewhere ANYMETAL_DEVICE=1 compares the virtual mps device.",
+            style="red",
+        )
+        return False
+    rows: list[dict[str, Any]] = []
+    plan = Plan(device, cases)
+    for operator, show in with_progress(console, operators, _name, quiet=as_text):
+        compared = compare_engines(operator, plan)
+        rows += [_compared_json(exercise, judgement) for exercise, judgement in compared]
+        show(_compared_line(operator.name, [judgement for _, judgement in compared]))
+        for exercise, judgement in compared:
+            if not judgement.passed:
+                show(Text(f"    {exercise.case.name} {exercise.dtype_name}: {judgement}", "red"))
+    if as_text:
+        print(json.dumps({"machine": describe(device).to_json(), "rows": rows}, indent=2))
+    return bool(rows) and all(row["passed"] for row in rows)
+
+
+def line(health: Health) -> Text:
+    """One operator: a verdict, the worst error of each dtype, and what else was looked at."""
+    text = Text(f"{health.operator:<26}")
+    text.append("ok    " if health.passed else "FAILS ", "green" if health.passed else "bold red")
+    for dtype in DTYPES:
+        text.append(f"{_ratio(health.worst_result(dtype)):>7}")
+    text.append("  ")
+    for dtype in DTYPES:
+        text.append(f"{_ratio(health.worst_gradient(dtype)):>7}")
+    text.append(f"  {_word(health, 'opcheck', health.opchecked):<9}")
+    text.append(f"{_word(health, 'checker', health.checked > 0):<9}")
+    text.append(f"{health.cases:>4} {health.seconds:>7.1f} s", "dim")
+    return text
+
+
+def as_json(found: Sequence[Health], machine: dict[str, object], seconds: float) -> dict[str, Any]:
+    """Everything that was seen, as numbers."""
+    return {
+        "machine": machine,
+        "seconds": seconds,
+        "passed": passed(found),
+        "operators": [_health_json(health) for health in found],
+    }
+
+
+def _health_json(health: Health) -> dict[str, Any]:
+    def worst(kind: str) -> dict[str, Any]:
+        judgements = ((d, getattr(health, f"worst_{kind}")(d)) for d in DTYPES)
+        return {d: _judgement_json(judgement) for d, judgement in judgements if judgement}
+
+    return {
+        "operator": health.operator,
+        "passed": health.passed,
+        "results": worst("result"),
+        "gradients": worst("gradient"),
+        "opcheck": health.opchecked,
+        "checked": health.checked,
+        "cases": health.cases,
+        "seconds": health.seconds,
+        "findings": [vars(finding) for finding in health.findings],
+    }
+
+
+def _judgement_json(judgement: Judgement) -> dict[str, Any]:
+    return {
+        "error": judgement.error,
+        "torch_error": judgement.torch_error,
+        "in_torch_errors": judgement.in_torch_errors,
+        "passed": judgement.passed,
+    }
+
+
+def _compared_json(exercise: Any, judgement: Judgement) -> dict[str, Any]:
+    return {
+        "operator": exercise.operator.name,
+        "dtype": exercise.dtype_name,
+        "case": exercise.case.name,
+        "gpu_error": judgement.error,
+        "cpu_error": judgement.torch_error,
+        "passed": judgement.passed,
+    }
+
+
+def _compared_line(name: str, judgements: Sequence[Judgement]) -> Text:
+    fine = all(judgement.passed for judgement in judgements)
+    text = Text(f"{name:<26}")
+    text.append("agrees " if fine else "DIFFERS ", "green" if fine else "bold red")
+    largest = max((judgement.error for judgement in judgements), default=0.0)
+    cpu = max((judgement.torch_error for judgement in judgements), default=0.0)
+    text.append(f"{len(judgements):>4} cases  largest error {largest:.2g}, CPU engine {cpu:.2g}")
+    return text
+
+
+def _heading() -> Text:
+    text = Text(f"{'worst error, in torch errors':<32}", "bold")
+    for dtype in DTYPES:
+        text.append(f"{dtype:>7}", "bold")
+    text.append("  ")
+    for dtype in DTYPES:
+        text.append(f"{'∇' + dtype:>7}", "bold")
+    text.append(f"  {'opcheck':<9}{'checker':<9}{'cases':>4}", "bold")
+    return text
+
+
+def _summary(found: Sequence[Health], seconds: float) -> Text:
+    good = sum(health.passed for health in found)
+    text = Text(f"\n{good} of {len(found)} operators are well, in {seconds:.0f} s")
+    text.stylize("bold green" if passed(found) else "bold red")
+    return text
+
+
+def _say_where(console: Console, outputs: Outputs) -> None:
+    for path in (outputs.html, outputs.docs):
+        if path is not None:
+            console.print(f"wrote {path}", highlight=False, markup=False)
+
+
+def _ratio(judgement: Judgement | None) -> str:
+    if judgement is None:
+        return "-"
+    return "wrong" if judgement.in_torch_errors >= 1000 else f"{judgement.in_torch_errors:.2f}"
+
+
+def _word(health: Health, part: str, done: bool) -> str:
+    if health.findings_of(part):
+        return "fails"
+    return "ok" if done else "-"
+
+
+def _name(operator: Operator) -> str:
+    return operator.name

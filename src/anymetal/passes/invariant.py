@@ -1,0 +1,44 @@
+"""Loads whose value cannot change during a launch are marked so, and may leave the loop over threads.
+
+The table of buffer addresses, the shape of the grid and memory in the constant address space stay as
+they are; but LLVM must assume that a store to any buffer may change them. Without the marks a kernel
+that does nothing but scale its input reloads four arguments a thread and is not vectorised.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from anymetal.passes.ir import Function, Instruction, Module
+from anymetal.passes.machine import THREAD_MAIN
+from anymetal.passes.provenance import Provenance, Root
+
+_POINTER = re.compile(r', ptr (%(?:[-\w.$]+|"[^"]*"))')
+# A number no module of ours reaches: metadata numbers may have gaps.
+_EMPTY_NODE = "!4000000"
+
+
+def mark_invariant_loads(module: Module, constant_buffers: Collection[int]) -> None:
+    """Marks the loads of the kernel that read nothing but arguments and the shape of the grid."""
+    function = module.function(THREAD_MAIN)
+    provenance = Provenance(function)
+    unchanging = {Root("buffer", index) for index in constant_buffers}
+    marked = [load for load in _plain_loads(function) if _is_fixed(load, provenance, unchanging)]
+    for load in marked:
+        load.text += f", !invariant.load {_EMPTY_NODE}"
+    if marked:
+        module.parts.append(f"{_EMPTY_NODE} = !{{}}")
+
+
+def _plain_loads(function: Function) -> list[Instruction]:
+    loads = (i for i in function.instructions() if i.opcode == "load")
+    return [load for load in loads if not re.search(r"load (?:atomic|volatile)", load.text)]
+
+
+def _is_fixed(load: Instruction, provenance: Provenance, unchanging: Collection[Root]) -> bool:
+    match = _POINTER.search(load.text)
+    if match is None:
+        return False
+    pointer = match.group(1)
+    return provenance.root(pointer) in unchanging or provenance.is_fixed_part(pointer)
