@@ -2,10 +2,10 @@
 
     python benchmarks/checker.py [--json FILE] [--rounds N] [--only NAME ...] [--no-oclgrind]
 
-The four kernels of engines.py at full size, checked and unchecked in turn, results compared with float64,
-no finding allowed. Oclgrind runs the same kernels in OpenCL, each in a process of its own, at two small
-sizes; its time at full size is extrapolated from the difference of the two, and marked with ~.
-The exit status is 1 when a result was wrong or a finding was reported.
+The four kernels of engines.py at full size, checked and unchecked in turn, results compared with
+float64, no finding allowed. Oclgrind runs the same kernels in OpenCL, each in a process of its own,
+at two small sizes; its time at full size is extrapolated from the difference of the two, and marked
+with ~. The exit status is 1 when a result was wrong or a finding was reported.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ The opening comment of every file is read by line:
     // launch: KERNEL ARGUMENT... [threads=N,...] [group_size=N,...] [outputs=I,...|none]
     // launch: [memory=BYTES] [seconds=LIMIT] [nan]
 
-A launch may take several lines. Arguments are in buffer order: a number, or DTYPE[SHAPE]=CONTENTS, where
-contents are `zeros`, `random`, `range`, `digits` (0 to 15, mixed), one number for all elements or all of them with commas;
-DTYPE[SHAPE]+N is a slice that begins N elements into its storage. `outputs` are the arguments that the
-launch must write completely; `none` turns that check off.
+A launch may take several lines. Arguments are in buffer order: a number, or DTYPE[SHAPE]=CONTENTS,
+where contents are `zeros`, `random`, `range`, `digits` (0 to 15, mixed), one number for all, or all
+numbers with commas; DTYPE[SHAPE]+N is a slice that begins N elements into its storage.
+`outputs` are the arguments that the launch must write completely; `none` turns that check off.
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ class BadKernel:
 
 
 def read(path: Path) -> BadKernel:
-    directives = [
-        match.groups() for match in map(_DIRECTIVE.match, path.read_text().splitlines()) if match
-    ]
+    source = path.read_text()
+    matches = map(_DIRECTIVE.match, source.splitlines())
+    directives = [match.groups() for match in matches if match]
     texts = {name: [text for key, text in directives if key == name] for name, _ in directives}
     expected = [text for text in texts.get("expect", []) if text != "nothing"]
     return BadKernel(
@@ -111,7 +111,7 @@ def read(path: Path) -> BadKernel:
         tuple(_expected(text) for text in texts.get("allow", [])),
         next(iter(texts.get("raises", [])), None),
         tuple(" ".join(texts["launch"]).split()),
-        path.read_text(),
+        source,
     )
 
 

@@ -1,7 +1,7 @@
 """A correct kernel in, the same kernel with one defect out, for every place that can have one.
 
-Places are found in the text: barriers, subscripts, guards, array sizes, stores, atomic additions. The
-launch has defects too: a tensor one element too short.
+Places are found in the text: barriers, subscripts, guards, array sizes, stores, atomic additions.
+The launch has defects too: a tensor one element too short.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OTHER_INDEX = {
 
 @dataclass(frozen=True)
 class Defect:
-    """One defect planted in one kernel. `launches` differ from the kernel's own in `shrink buffer`."""
+    """One defect in one kernel. `launches` are the kernel's own, except in `shrink buffer`."""
 
     kernel: str
     operator: str

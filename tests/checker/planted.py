@@ -2,19 +2,19 @@
 
     python tests/checker/planted.py [--count N] [--seed N] [--kernel NAME ...]
 
-Without --count every defect there is a place for is planted. The exit status is 1 when a defect that
-touches wrong memory, or orders memory wrongly, was missed.
+Without --count every defect there is a place for is planted. The exit status is 1 when a defect
+that touches wrong memory, or orders memory wrongly, was missed.
 
-A defect without a finding is compared with the correct kernel over several inputs, run unchecked between
-guard bytes of two different values. Then it is one of
+A defect without a finding is compared with the correct kernel over several inputs, run unchecked
+between guard bytes of two different values. Then it is one of
   equivalent   nothing changed: same results, guard bytes neither written nor read
-  wrong value  the results changed, yet every access is to valid, written memory that another thread is
-               not changing: reading the neighbour of the right element, say. No checker of memory can
-               know that; a comparison with a reference does
-  atomics only a barrier is gone, but every access to the memory it ordered is atomic: that is no data
-               race, although the values that are read now depend on the order
-  missed       anything else, and every other barrier or flag, since the unchecked engine's own schedule
-               would hide those
+  wrong value  the results changed, yet every access is to valid, written memory that no other
+               thread is changing: reading the neighbour of the right element, say. No checker of
+               memory can know that; a comparison with a reference does
+  atomics only a barrier is gone, but every access to the memory it ordered is atomic: that is no
+               data race, although the values that are read now depend on the order
+  missed       anything else, and every other barrier or flag, since the unchecked engine's own
+               schedule would hide those
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from defects import Defect, plant
 from anymetal.errors import KernelSyntaxError
 
 KERNELS = Path(__file__).parent / "correct_kernels"
-# Two shapes each: one that fills the threadgroups, one with a tail, and more than one round of a loop.
+# Two shapes each: with and without a tail, and more than one round where there is a loop.
 LAUNCHES: dict[str, tuple[str, ...]] = {
     "reduce_rows": (
         "float32[3,200]=random float32[3]=zeros 200 threads=288 group_size=96 outputs=1",

@@ -1,4 +1,4 @@
-"""Every kernel of tests/bad_kernels gives the findings its opening comment names; its twin, none."""
+"""Every kernel of tests/bad_kernels gives the findings its comment names; its twin gives none."""
 
 from __future__ import annotations
 

@@ -81,11 +81,6 @@ def test_set_to_another_device_is_refused() -> None:
         torch.ones(3, device="mps").set_(torch.ones(3))
 
 
-def test_other_mps_devices_do_not_exist() -> None:
-    with pytest.raises(RuntimeError):
-        torch.ones(3, device="mps:1")
-
-
 def test_metallib_is_refused_clearly() -> None:
     with pytest.raises(RuntimeError, match="code for Apple GPUs"):
         torch.mps.load_metallib(b"MTLB")

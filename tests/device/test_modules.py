@@ -69,10 +69,11 @@ def test_module_and_its_gradients(module: nn.Module) -> None:
     def run(device: str) -> tuple[torch.Tensor, list[torch.Tensor]]:
         torch.manual_seed(1)
         moved = copy.deepcopy(module).to(device).eval()
-        result = moved(*[x.to(device)] * count)
+        leaf = x.to(device).requires_grad_()
+        result = moved(*[leaf] * count)
         first = result[0] if isinstance(result, tuple) else result
         first.sum().backward()
-        return first.detach().cpu(), [p.grad.cpu() for p in moved.parameters()]
+        return first.detach().cpu(), [t.grad.cpu() for t in (leaf, *moved.parameters())]
 
     ours, our_gradients = run("mps")
     expected, expected_gradients = run("cpu")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.msl.sources import HEADER, kernel
 
 from anymetal.errors import KernelSyntaxError, UnsupportedError
 from anymetal.msl import check_all, compile_program, prepare
 from anymetal.msl.diagnostics import clean, parse_messages
 from anymetal.nouns import Source
-from tests.msl.sources import HEADER, kernel
 
 
 def message(text: str, **options: object) -> str:
@@ -49,9 +49,7 @@ def test_error_inside_a_macro_is_where_it_is_used() -> None:
 
 
 def test_error_in_a_template_names_the_instantiation() -> None:
-    text = message(
-        "template <typename T> void f(T a) { a.missing(); }\n" + kernel("f(x[i]);")
-    )
+    text = message("template <typename T> void f(T a) { a.missing(); }\n" + kernel("f(x[i]);"))
     assert "<shader>:3:38: error: member reference base type 'float'" in text
     assert "<shader>:5:3: note: in instantiation of function template specialization" in text
 
@@ -63,7 +61,10 @@ def test_error_in_a_kernel_template_names_its_instance() -> None:
     )
     text = message(source)
     assert "<shader>:3:63: error: member reference base type 'float'" in text
-    assert "<shader>:4:1: note: in instantiation of function template specialization 'f<float>'" in text
+    assert (
+        "<shader>:4:1: note: in instantiation of function template specialization 'f<float>'"
+        in text
+    )
 
 
 def test_templates_are_checked_even_when_nobody_asks_for_them() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.msl.sources import HEADER, compiled, kernel, prepared
 
 import anymetal
 from anymetal.errors import KernelSyntaxError, UnsetConstantError
 from anymetal.msl import check_all, compile_program
-from tests.msl.sources import HEADER, compiled, kernel, prepared
 
 CONSTANTS = """
 constant bool use_mask [[function_constant(0)]];
@@ -96,7 +96,9 @@ def test_parameter_vanishes_with_its_constant() -> None:
         "device const float* more [[buffer(2)]] [[function_constant(both)]], "
         "uint i [[thread_position_in_grid]]"
     )
-    source = CONSTANTS + kernel("x[i] = use_mask ? mask[i] : -1; if (both) x[i] += more[i];", parameters)
+    source = CONSTANTS + kernel(
+        "x[i] = use_mask ? mask[i] : -1; if (both) x[i] += more[i];", parameters
+    )
     unit = prepared(source)
     check_all(unit)
     found = [p.function_constant for p in unit.entry_points["k"].parameters]
@@ -118,7 +120,9 @@ def test_constants_made_by_a_macro_and_in_namespaces() -> None:
       namespace config { constant bool inner [[function_constant(11)]]; }
       FLAG(outer, 10)
     """.replace("constexpr ", "")
-    program = compiled(source + kernel("x[i] = outer ? 1 : config::inner ? 2 : 3;"), outer=False, inner=True)
+    program = compiled(
+        source + kernel("x[i] = outer ? 1 : config::inner ? 2 : 3;"), outer=False, inner=True
+    )
     assert "am_unset" not in program.ir
 
 

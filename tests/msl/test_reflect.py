@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.msl.sources import HEADER, compiled, kernel, prepared
 
 import anymetal
 from anymetal.errors import KernelSyntaxError
 from anymetal.msl import check_all, compile_program
 from anymetal.msl.builtins import BUILTINS
 from anymetal.nouns import Parameter
-from tests.msl.sources import HEADER, compiled, kernel, prepared
 
 
 def parameters_of(text: str, name: str = "k") -> dict[str, Parameter]:
@@ -22,7 +22,7 @@ def places(text: str) -> list[tuple[str, str, int | None]]:
     return [(p.name, p.role, p.index) for p in parameters_of(text).values()]
 
 
-# ---- names ----------------------------------------------------------------------------------------
+# ---- names --------------------------------------------------------------------------------------
 
 TEMPLATE = "template <typename T, int N> {kernel} void f(device T* x) {{ x[0] = N; }}\n"
 
@@ -33,7 +33,7 @@ TEMPLATE = "template <typename T, int N> {kernel} void f(device T* x) {{ x[0] = 
     [
         'template [[host_name("f_half")]] [[kernel]] decltype(f<half, 3>) f<half, 3>;',
         'template [[host_name("f_half")]] kernel void f<half, 3>(device half* x);',
-        'template [[host_name("f_half")]] [[kernel]] void f<half, 3>(device half* x [[buffer(0)]]);',
+        'template [[host_name("f_half")]] kernel void f<half, 3>(device half* x [[buffer(0)]]);',
         'template [[host_name("f_" "half")]] [[kernel]] void f<half, 3>(device half*);',
         "typedef decltype(f<half, 3>) f_t;\n"
         'template [[host_name("f_half")]] kernel f_t f<half, 3>;',
@@ -58,7 +58,8 @@ def test_instances_made_by_macros() -> None:
     source = """
       template <typename T> [[kernel]] void copy(device const T* a, device T* b) { b[0] = a[0]; }
       #define INSTANCE(type) \\
-        template [[host_name("copy_" #type)]] [[kernel]] void copy<type>(device const type*, device type*);
+        template [[host_name("copy_" #type)]] [[kernel]] \\
+        void copy<type>(device const type*, device type*);
       INSTANCE(float) INSTANCE(half)
       INSTANCE(bfloat)
     """
@@ -99,7 +100,7 @@ def test_declaration_of_a_kernel_is_no_entry_point_twice() -> None:
     assert list(prepared("kernel void k(device float* x);\n" + kernel("")).entry_points) == ["k"]
 
 
-# ---- parameters -----------------------------------------------------------------------------------
+# ---- parameters ---------------------------------------------------------------------------------
 
 
 def test_indices_are_given_in_order_around_the_fixed_ones() -> None:
@@ -138,7 +139,9 @@ def test_index_from_a_constant_expression(before: str, index: int | None) -> Non
 
 
 def test_threadgroup_parameters() -> None:
-    source = kernel("", "device float* x, threadgroup float* a, threadgroup half* b [[threadgroup(0)]]")
+    source = kernel(
+        "", "device float* x, threadgroup float* a, threadgroup half* b [[threadgroup(0)]]"
+    )
     assert places(source) == [("x", "buffer", 0), ("a", "threadgroup", 1), ("b", "threadgroup", 0)]
 
 
@@ -164,12 +167,14 @@ def test_declarators(declaration: str, name: str, space: str) -> None:
 
 
 def test_positions_are_the_names() -> None:
-    found = parameters_of(kernel("", "device float* first,\n    uint  second [[thread_position_in_grid]]"))
+    found = parameters_of(
+        kernel("", "device float* first,\n    uint  second [[thread_position_in_grid]]")
+    )
     assert (found["first"].position.line, found["first"].position.column) == (3, 29)
     assert (found["second"].position.line, found["second"].position.column) == (4, 11)
 
 
-# ---- resolved types -------------------------------------------------------------------------------
+# ---- resolved types -----------------------------------------------------------------------------
 
 
 def test_types_are_resolved() -> None:
@@ -231,7 +236,9 @@ def test_every_builtin_compiles(builtin: str, type_: str) -> None:
 def test_values_of_builtins() -> None:
     names = [name for name in BUILTINS if name not in ("grid_origin", "grid_size")]
     parameters = ", ".join(f"uint{'3' if BUILTINS[n] else ''} {n} [[{n}]]" for n in names)
-    stores = " ".join(f"x[{3 * place}] = {n}{'.x' if BUILTINS[n] else ''};" for place, n in enumerate(names))
+    stores = " ".join(
+        f"x[{3 * place}] = {n}{'.x' if BUILTINS[n] else ''};" for place, n in enumerate(names)
+    )
     stores += " ".join(f"x[{3 * p + 1}] = {n}.y;" for p, n in enumerate(names) if BUILTINS[n])
     condition = "if (all(thread_position_in_grid == uint3(40, 2, 0)))"
     x = torch.zeros(3 * len(names), dtype=torch.int32)
@@ -260,7 +267,7 @@ def test_values_of_builtins() -> None:
     }
 
 
-# ---- limits and dependencies ----------------------------------------------------------------------
+# ---- limits and dependencies --------------------------------------------------------------------
 
 
 def test_limit_of_threads() -> None:

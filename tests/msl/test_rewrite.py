@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.msl.sources import HEADER, compiled, kernel, one_line, prepared
 
 import anymetal
 from anymetal.errors import KernelSyntaxError
 from anymetal.msl.literals import rewrite_number
-from tests.msl.sources import HEADER, compiled, kernel, one_line, prepared
 
 
 def body_of(text: str) -> str:
@@ -20,7 +20,7 @@ def run(source: str, *arguments: object, name: str = "k", **options: object) -> 
     getattr(anymetal.compile_shader(HEADER + source), name)(*arguments, **options)
 
 
-# ---- literals -------------------------------------------------------------------------------------
+# ---- literals -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_literals_have_metals_types() -> None:
     compiled(kernel(" ".join(checks)))
 
 
-# ---- address spaces -------------------------------------------------------------------------------
+# ---- address spaces -----------------------------------------------------------------------------
 
 
 def test_spaces_are_erased_and_constant_is_const() -> None:
@@ -73,7 +73,9 @@ def test_spaces_are_erased_and_constant_is_const() -> None:
 
 
 def test_const_is_not_doubled() -> None:
-    text = one_line(prepared("constant constexpr const float a = 1; float f(const constant int* p);").text)
+    text = one_line(
+        prepared("constant constexpr const float a = 1; float f(const constant int* p);").text
+    )
     assert "constexpr const float a" in text
     assert "f(const int* p)" in text
 
@@ -105,7 +107,10 @@ def test_overloads_on_spaces_become_one() -> None:
 
 
 def test_overloads_that_differ_in_more_than_spaces_are_refused() -> None:
-    source = "float get(device float* p) { return p[0]; }\nfloat get(threadgroup float* p) { return p[1]; }\n"
+    source = (
+        "float get(device float* p) { return p[0]; }\n"
+        "float get(threadgroup float* p) { return p[1]; }\n"
+    )
     with pytest.raises(KernelSyntaxError) as error:
         prepared(source)
     assert "<shader>:4:7: error: anymetal erases address spaces" in str(error.value)
@@ -117,7 +122,7 @@ def test_true_redefinition_is_clangs_to_report() -> None:
         compiled("float f(float a) { return a; }\nfloat f(float a) { return a; }\n" + kernel(""))
 
 
-# ---- threadgroup variables ------------------------------------------------------------------------
+# ---- threadgroup variables ----------------------------------------------------------------------
 
 
 def test_threadgroup_variables_become_references() -> None:
@@ -201,14 +206,15 @@ def test_threadgroup_memory_is_shared_and_slots_are_apart() -> None:
         "  a[l] = l; b[l] = -l;\n"
         "  threadgroup_barrier(mem_flags::mem_threadgroup);\n"
         "  y[i] = 100 * a[31 - l] + b[(l + 1) % 32];",
-        "device int* y, uint i [[thread_position_in_grid]], ushort l [[thread_index_in_threadgroup]]",
+        "device int* y, uint i [[thread_position_in_grid]], "
+        "ushort l [[thread_index_in_threadgroup]]",
     )
     y = torch.zeros(32, dtype=torch.int32)
     run(source, y, threads=32, group_size=32)
     assert y.tolist() == [100 * (31 - lane) - (lane + 1) % 32 for lane in range(32)]
 
 
-# ---- casts ----------------------------------------------------------------------------------------
+# ---- casts --------------------------------------------------------------------------------------
 
 
 def test_casts_between_half_and_bfloat() -> None:
@@ -223,7 +229,8 @@ def test_casts_between_half_and_bfloat() -> None:
     """
     source += kernel(
         "y[0] = via<bfloat>(half(1.5)); y[1] = via<half>(bfloat(1.5));"
-        " y[2] = (float)(bfloat)half(2.5); y[3] = Holder(0.5h).value; y[4] = via<half>(bfloat(-1));",
+        " y[2] = (float)(bfloat)half(2.5); y[3] = Holder(0.5h).value;"
+        " y[4] = via<half>(bfloat(-1));",
         "device float* y",
     )
     y = torch.zeros(5)
@@ -247,7 +254,7 @@ def test_text_that_only_looks_like_a_cast(text: str) -> None:
     compiled(text + "\n" + kernel(""))
 
 
-# ---- the rest -------------------------------------------------------------------------------------
+# ---- the rest -----------------------------------------------------------------------------------
 
 
 def test_only_the_kernel_asked_for_is_compiled() -> None:
@@ -294,7 +301,9 @@ def test_unroll_pragma(pragma: str, expected: str) -> None:
 
 
 def test_other_pragmas_are_dropped() -> None:
-    text = prepared("#pragma METAL internals : enable\n#pragma once\n#pragma mark\n" + kernel("")).text
+    text = prepared(
+        "#pragma METAL internals : enable\n#pragma once\n#pragma mark\n" + kernel("")
+    ).text
     assert "#" not in text
 
 

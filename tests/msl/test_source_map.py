@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.msl.sources import HEADER
 
 from anymetal.msl import prepare
 from anymetal.nouns import Position, Prepared, Source
-from tests.msl.sources import HEADER
 
 
 def place_of(unit: Prepared, word: str, occurrence: int = 0) -> Position | None:
@@ -44,19 +44,27 @@ def test_column_survives_the_rewrite(line: str) -> None:
 
 
 def test_token_of_a_macro_stands_where_the_macro_is_used() -> None:
-    text = HEADER + "#define TWICE(a) (hidden + (a))\nkernel void k() { int hidden, z = TWICE( z ); }\n"
+    text = (
+        HEADER
+        + "#define TWICE(a) (hidden + (a))\nkernel void k() { int hidden, z = TWICE( z ); }\n"
+    )
     unit = prepare(Source(text))
     assert place_of(unit, "hidden", 1) == author_place(text, "TWICE( z")
 
 
 def test_argument_of_a_macro_keeps_its_own_place() -> None:
-    text = HEADER + "#define ID(a) (a)\nkernel void k() { int other = ID(1) + ID( unique_name ); }\n"
+    text = (
+        HEADER + "#define ID(a) (a)\nkernel void k() { int other = ID(1) + ID( unique_name ); }\n"
+    )
     unit = prepare(Source(text))
     assert place_of(unit, "unique_name") == author_place(text, "unique_name")
 
 
 def test_argument_on_a_later_line_keeps_its_own_place() -> None:
-    text = HEADER + "#define ADD(a, b) ((a) + (b))\nkernel void k() { int v = ADD(1,\n      unique); }\n"
+    text = (
+        HEADER
+        + "#define ADD(a, b) ((a) + (b))\nkernel void k() { int v = ADD(1,\n      unique); }\n"
+    )
     unit = prepare(Source(text))
     assert place_of(unit, "unique") == author_place(text, "unique")
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.msl.sources import HEADER, compiled, kernel, prepared
 
 from anymetal.errors import KernelSyntaxError, UnsupportedError
 from anymetal.msl import check_all, prepare
 from anymetal.nouns import Source
-from tests.msl.sources import HEADER, compiled, kernel, prepared
 
 X = "device float* x [[buffer(0)]]"
 
@@ -84,7 +84,11 @@ ROWS = [
         "'double' is not supported in Metal",
         kernel("float doubled = 1;"),
     ),
-    (kernel("long double d = 1;"), "'long double' is not supported in Metal", kernel("long d = 1;")),
+    (
+        kernel("long double d = 1;"),
+        "'long double' is not supported in Metal",
+        kernel("long d = 1;"),
+    ),
     (kernel("long long d = 1;"), "'long long' is not supported in Metal", kernel("long d = 1;")),
     # statements and words
     (
@@ -294,7 +298,9 @@ def test_row(refused: str, message: str, accepted: str) -> None:
     with pytest.raises(KernelSyntaxError) as error:
         check_all(prepared(refused))
     lines = str(error.value).splitlines()
-    assert any(line.startswith("<shader>:") and line.endswith(f"error: {message}") for line in lines)
+    assert any(
+        line.startswith("<shader>:") and line.endswith(f"error: {message}") for line in lines
+    )
     check_all(prepared(accepted))
 
 

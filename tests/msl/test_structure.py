@@ -10,7 +10,9 @@ from anymetal.msl.tokens import TokenRange, tokenize_line
 
 def structure_of(text: str) -> Structure:
     tokens = [
-        token for number, line in enumerate(text.split("\n")) for token in tokenize_line(line, number)
+        token
+        for number, line in enumerate(text.split("\n"))
+        for token in tokenize_line(line, number)
     ]
     return read_structure(TokenRange(tokens))
 
@@ -44,8 +46,11 @@ def function_names(text: str) -> list[str]:
         ("void (*pointer)(int) = 0; void g() {}", ["g"]),
         ("typedef struct { int a; } S; void g() {}", ["g"]),
         ("enum class E : uint { A, B = 2 }; void g() {}", ["g"]),
-        ("static_assert(sizeof(int) == 4, \"\"); void g() {}", ["g"]),
-        ("void f() { struct L { int get() { return 1; } }; L().get(); } void g() {}", ["f", "get", "g"]),
+        ('static_assert(sizeof(int) == 4, ""); void g() {}', ["g"]),
+        (
+            "void f() { struct L { int get() { return 1; } }; L().get(); } void g() {}",
+            ["f", "get", "g"],
+        ),
         ("template <typename T> struct A { template <typename U> void f(U u) {} };", ["f"]),
         ("struct alignas(16) A : B<int> { void f() {} };", ["f"]),
     ],
@@ -66,7 +71,7 @@ def test_template_parameters_reach_methods() -> None:
 
 
 def test_explicit_instantiations_are_no_functions() -> None:
-    found = structure_of("template [[host_name(\"a\")]] [[kernel]] decltype(f<int>) f<int>;")
+    found = structure_of('template [[host_name("a")]] [[kernel]] decltype(f<int>) f<int>;')
     assert (len(found.instantiations), len(found.functions)) == (1, 0)
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from anymetal.msl.tokens import Token, TokenRange, tokenize_line
 
+SYMBOLS = [*"()[]{}<>*&=+-;,.?:!~%^|", "->", "<<=", ">>", "::", "&&"]
 WORDS = st.sampled_from(
-    ["float", "x", "1.0h", "0x1p-3f", "1e+5", ".5", "'a'", '"s t"', "->", "<<=", ">>", "::", "&&"]
-    + list("()[]{}<>*&=+-;,.?:!~%^|")
+    [*SYMBOLS, "float", "x", "1.0h", "0x1p-3f", "1e+5", ".5", "'a'", '"s t"'],
 )
 
 
@@ -56,7 +56,9 @@ def test_brackets_know_their_partners() -> None:
     assert tokens.after(1) == len(tokens)
 
 
-@pytest.mark.parametrize(("text", "place"), [("f(a]", 3), ("f(a", 1), ("a)", 1), ("{(})", 2)])
+@pytest.mark.parametrize(
+    ("text", "place"), [("f(a]", 3), ("f(a", 1), ("a)", 1), ("{(})", 1), ("{)}", 1)]
+)
 def test_bracket_without_a_partner_is_found(text: str, place: int) -> None:
     assert tokens_of(text).unmatched == place
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from anymetal.bench.machine import Machine
 from anymetal.bench.measure import OURS, Row
-from anymetal.bench.timing import Times
+from anymetal.launch.timing import Times
 
 # A change below this is not worth a word, however sure it is.
 NOTICEABLE = 1.05
@@ -117,5 +117,4 @@ def _rows(text: str) -> list[dict[str, Any]]:
         whole = json.loads(text)
     except ValueError:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
-    rows = whole["rows"] if "rows" in whole else [whole]
-    return list(rows)
+    return list(whole.get("rows", [whole]))

@@ -17,11 +17,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from anymetal.bench.compositions import naive_of
 from anymetal.bench.exercise import Exercise, differentiable, spread, upstream_like
 from anymetal.bench.judge import Judgement, flat, judge, worst
-from anymetal.bench.timing import Call, Times, measure, synchroniser
 from anymetal.bench.workloads import bench_cases
 from anymetal.launch.guarded import watched
+from anymetal.launch.timing import Call, Times, measure, synchroniser
 from anymetal.ops import variants
-from anymetal.ops.declare import NAMESPACE, OPERATORS, Operator
+from anymetal.ops.declare import NAMESPACE, OPERATORS, Cost, Operator
 
 OURS, TORCH, NAIVE = "ours", "torch", "naive"
 CONTENDERS = (OURS, TORCH, NAIVE)
@@ -110,10 +110,10 @@ def measure_rows(exercise: Exercise, effort: Effort) -> Iterator[Row]:
 def measure_row(exercise: Exercise, direction: str, effort: Effort) -> Row:
     """Judge and time the contenders of one row."""
     contenders = {
-        name: _Contender(exercise, function, direction)
+        name: Contender(exercise, function, direction)
         for name, function in _functions(exercise).items()
     }
-    exact = _Contender(exercise, exercise.operator.reference, direction, exact=True).results()
+    exact = Contender(exercise, exercise.operator.reference, direction, exact=True).results()
     torch_results = contenders[TORCH].results()
 
     def judged() -> dict[str, Judgement]:
@@ -143,7 +143,7 @@ def measure_row(exercise: Exercise, direction: str, effort: Effort) -> Row:
     )
 
 
-class _Contender:
+class Contender:
     """One implementation with inputs of its own, ready to be called again and again."""
 
     def __init__(
@@ -188,7 +188,7 @@ def _functions(exercise: Exercise) -> dict[str, Callable[..., Any]]:
     return functions
 
 
-def _launch_of(contender: _Contender) -> tuple[str, str]:
+def _launch_of(contender: Contender) -> tuple[str, str]:
     """The kernels that a call chose, and how they were launched."""
     with variants.recorded() as keys, watched() as launches:
         contender.call()
@@ -200,7 +200,7 @@ def _shape(size: Any) -> str:
     return "x".join(str(one) for one in size) if isinstance(size, list | tuple) else str(size)
 
 
-class _Costs(TorchDispatchMode):  # type: ignore[misc, no-untyped-call]
+class _Costs(TorchDispatchMode):
     """Adds up the costs of the operators that are called, the gradients among them."""
 
     def __init__(self) -> None:
@@ -221,18 +221,26 @@ class _Costs(TorchDispatchMode):  # type: ignore[misc, no-untyped-call]
         if operator.cost is None or self.bytes is None:
             self.bytes = None
             return
-        cost = operator.cost(*args, **kwargs)
+        cost = _cost(operator, operator.cost, args, kwargs)
         self.bytes += cost.read + cost.write
 
 
-def _least_bytes(contender: _Contender) -> int | None:
+def _cost(operator: Operator, cost: Callable[..., Cost], args: Any, kwargs: dict[str, Any]) -> Cost:
+    """An operator's cost of a call; options are passed by name, as the cases do."""
+    names = [a.name for a in getattr(torch.ops.anymetal, operator.name).default._schema.arguments]
+    first = next((i for i, a in enumerate(args) if not isinstance(a, torch.Tensor)), len(args))
+    named = dict(zip(names[first:], args[first:], strict=False))
+    return cost(*args[:first], **named, **kwargs)
+
+
+def _least_bytes(contender: Contender) -> int | None:
     """What the operators of a call must move at least, as they declare it."""
     with _Costs() as costs:
         contender.call()
     return costs.bytes or None
 
 
-def _moved_bytes(contender: _Contender) -> int | None:
+def _moved_bytes(contender: Contender) -> int | None:
     """Bytes that the kernels of one call read and write, counted by the engine."""
     with watched(counting=True) as launches:
         contender.call()

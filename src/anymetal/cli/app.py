@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from anymetal import __version__, settings
-from anymetal.cli import check_command, device, run
+from anymetal.cli import check_command, device, evidence, run
 from anymetal.cli.files import Options
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app = typer.Typer(
 cache_app = typer.Typer(help="The compiled kernels kept on disk.", no_args_is_help=True)
 app.add_typer(cache_app, name="cache")
 check_command.register(app)
+evidence.register(app)
 device.register(app)
 run.register(app)
 

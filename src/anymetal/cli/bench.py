@@ -22,8 +22,8 @@ from anymetal.bench.measure import (
     exercises,
     measure_rows,
 )
-from anymetal.bench.timing import Times
 from anymetal.cli.evidence import chosen_dtypes, with_progress
+from anymetal.launch.timing import Times
 from anymetal.ops.declare import OPERATORS, Operator
 
 __all__ = ["Effort", "Outputs", "run"]
@@ -172,6 +172,6 @@ def _notes(device: torch.device) -> str:
         else ""
     )
     return (
-        f"{engine}Medians with 95 % intervals. Errors are against float64; a wrong result has no time."
-        " traffic: bytes the kernels ask for over the least possible."
+        f"{engine}Medians with 95 % intervals. Errors are against float64; a wrong result has"
+        " no time. traffic: bytes the kernels ask for over the least possible."
     )

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from anymetal import settings
 from anymetal.engines.coroutine import CoroutineEngine, CoroutineExecutable
+from anymetal.engines.coroutine.runtime import start_early
 from anymetal.msl.cache import default_store, digest_of
 from anymetal.msl.check import check_all
 from anymetal.msl.compile import compile_program
@@ -124,6 +125,8 @@ class Workshop:
         entry = default_store().get("outline", source_key)
         if entry is not None and _unchanged(entry.note["dependencies"]):
             return _outline(source_key, entry.note)
+        # The runtime takes as long to build as the headers do; both are built once a machine.
+        start_early()
         prepared = self.prepared()
         check_all(prepared, instantiate=len(prepared.entry_points) <= CHECKED_AT_ONCE)
         note = {

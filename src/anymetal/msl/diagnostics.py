@@ -16,6 +16,9 @@ from anymetal.nouns import Position, Source
 _MESSAGE = re.compile(r"(.+?):(\d+):(\d+): (fatal error|error|warning|note): (.*)")
 _THREADGROUP_TYPE = re.compile(r"'am_type_\d+' \(aka '([^']*)'\)")
 _INTERNAL_NAME = re.compile(r"\bam_(?:word_)?(\w+)")
+# Notes that explain our headers, not the author's mistake.
+_OURS_ALONE = re.compile(r"\bam_\w+|\bAM_|^expanded from |^because |^and |implicit (?:copy|move)")
+_MOST_NOTES = 3  # of those that stand in our headers, for one error
 _SAME_TWICE = re.compile(r"'([^']*)' \(aka '\1'\)")
 
 Place = Callable[[int, int], "Position | None"]
@@ -40,6 +43,7 @@ class Problem:
     position: Position | None
     severity: str
     text: str
+    brief: bool = False  # the line has just been shown
 
 
 def parse_messages(output: str) -> list[Message]:
@@ -69,7 +73,7 @@ def render(problem: Problem, excerpt: Excerpt) -> str:
         return f"{problem.severity}: {problem.text}"
     place = problem.position
     head = f"{place.file}:{place.line}:{place.column}: {problem.severity}: {problem.text}"
-    line = excerpt(place)
+    line = None if problem.brief else excerpt(place)
     if line is None:
         return head
     indent = re.sub(r"[^\t]", " ", line[: place.column - 1])
@@ -120,12 +124,18 @@ def _translate(group: list[Message], place: Place) -> list[Problem]:
     ]
     anchor = next((position for position in places if position is not None), None)
     problems = []
+    notes_left = _MOST_NOTES
     for message, position in zip(group, places, strict=True):
-        is_ours = position is None and message.file == clang.INPUT_NAME
-        if message.severity == "note" and (is_ours or _INTERNAL_NAME.search(message.text)):
-            continue
         text = message.text
-        if anchor is None and message.file != clang.INPUT_NAME:
+        in_header = message.file != clang.INPUT_NAME
+        if message.severity == "note" and position is None:
+            if in_header and notes_left > 0 and not _OURS_ALONE.search(text):
+                problems.append(Problem(anchor, "note", clean(text), brief=True))
+                notes_left -= 1
+            continue
+        if message.severity == "note" and _INTERNAL_NAME.search(text):
+            continue
+        if anchor is None and in_header:
             text = f"{text} (in {message.file})"
         problems.append(Problem(position or anchor, message.severity, clean(text)))
     return problems

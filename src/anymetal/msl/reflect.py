@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import re
 from dataclasses import dataclass, field, replace
 
 from anymetal.msl.builtins import BUILTINS, SPACES
@@ -335,8 +335,9 @@ class _Reflector:
 
     def _string(self, start: int, end: int) -> str:
         """Adjacent string literals joined, as the language does."""
-        literals = [self.tokens.tokens[i].text for i in range(start, end)]
-        return "".join(ast.literal_eval(text) for text in literals if text.startswith('"'))
+        literals = [self.tokens.tokens[i] for i in range(start, end)]
+        texts = [token.text.partition('"')[2][:-1] for token in literals if token.kind == "string"]
+        return re.sub(r"\\(.)", r"\1", "".join(texts))
 
     # ---- function constants ----------------------------------------------------------------------
 

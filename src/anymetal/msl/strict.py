@@ -133,7 +133,7 @@ class StrictChecker:
         if not texts or texts[0] in _FORWARD_WORDS or "operator" in texts or "extern" in texts:
             return
         name = _variable_name(tokens, variable.head, variable.end - 1)
-        if name is None:
+        if name not in plain:
             return
         if "constant" not in texts[: plain.index(name)]:
             self._refuse(name, "program scope variable must reside in constant address space")

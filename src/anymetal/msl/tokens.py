@@ -72,12 +72,19 @@ def match_brackets(tokens: Sequence[Token]) -> tuple[dict[int, int], int | None]
         if token.text in OPENING:
             open_brackets.append(index)
         elif token.text in CLOSING:
-            if not open_brackets or OPENING[tokens[open_brackets[-1]].text] != token.text:
-                return partner, index
+            wanted = [OPENING[tokens[place].text] for place in open_brackets[-1:]]
+            if wanted != [token.text]:
+                return partner, _culprit(tokens, open_brackets, index)
             opening = open_brackets.pop()
             partner[opening] = index
             partner[index] = opening
     return partner, open_brackets[0] if open_brackets else None
+
+
+def _culprit(tokens: Sequence[Token], open_brackets: list[int], closing: int) -> int:
+    """Of two brackets that do not fit: the inner one was not closed if an outer one fits."""
+    outer = {OPENING[tokens[place].text] for place in open_brackets}
+    return open_brackets[-1] if tokens[closing].text in outer else closing
 
 
 class TokenRange:

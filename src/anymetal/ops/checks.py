@@ -26,7 +26,9 @@ def check_dtype(
         )
 
 
-def check_like(operator: str, name: str, tensor: torch.Tensor, model: str, of: torch.Tensor) -> None:
+def check_like(
+    operator: str, name: str, tensor: torch.Tensor, model: str, of: torch.Tensor
+) -> None:
     """`tensor` must have the dtype and the device of the tensor `of`, called `model`."""
     check_dtype(operator, name, tensor, [of.dtype])
     if tensor.device != of.device:

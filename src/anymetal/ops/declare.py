@@ -1,7 +1,8 @@
 """One declaration an operator; from it come registration, tests, benchmarks, health and docs.
 
-An operator is a schema of torch.library with a kernel behind it. Its forward and its fake (the shapes
-alone) are plain functions; its gradient is another operator, so that torch.compile can trace it.
+An operator is a schema of torch.library with a kernel behind it. Its forward and its fake (the
+shapes alone) are plain functions; its gradient is another operator, so that torch.compile can trace
+it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from anymetal.ops.kernel_file import SUFFIXES, KernelFile
 NAMESPACE = "anymetal"
 DEVICES = ("CPU", "MPS")
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-LIBRARY = torch.library.Library(NAMESPACE, "DEF")
+LIBRARY = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
 OPERATORS: dict[str, Operator] = {}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -65,7 +66,7 @@ class Operator:
         self.name = self.schema.split("(", 1)[0]
         if self.name in OPERATORS:
             raise ValueError(f"operator {self.name!r} is declared twice")
-        LIBRARY.define(self.schema)
+        LIBRARY.define(self.schema)  # type: ignore[no-untyped-call]
         self.kernels = KernelFile(self.source)
         register_source(self.name, lambda: self.kernels.text)
         OPERATORS[self.name] = self
@@ -80,7 +81,7 @@ class Operator:
     def forward(self, function: Function) -> Function:
         """Registers what the operator does with tensors of memory."""
         for key in DEVICES:
-            LIBRARY.impl(self.name, function, key)
+            LIBRARY.impl(self.name, function, key)  # type: ignore[no-untyped-call]
         return function
 
     def fake(self, function: Function) -> Function:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (torch's own name for it)
+import torch.nn.functional as F
 
 from anymetal.launch.policy import Choice, choose
 from anymetal.ops import variants
@@ -15,7 +15,7 @@ from anymetal.ops.cases import random_case
 from anymetal.ops.checks import check_dtype, check_like, check_shape, check_size, check_writable
 from anymetal.ops.declare import FLOATS, Cost, Operator
 from anymetal.ops.in_place import InPlace
-from anymetal.ops.layout import Rows, as_rows, group_shape, is_rows
+from anymetal.ops.layout import Rows, as_rows, common_split, group_shape
 
 SOURCE = "elementwise.metal"
 APPROXIMATIONS = ("none", "tanh")
@@ -28,17 +28,24 @@ _SHAPES = ((0,), (), (1,), (31,), (32,), (33,), (4099,), (2, 3, 64))
 # --- what all operators over elements share -------------------------------------------------------
 
 
-def launch_map(operator: Operator, kernel: str, rows: Rows) -> None:
-    """Runs a kernel over elements: `rows.tensors` are its buffers, in order."""
+def launch_map(
+    operator: Operator, kernel: str, rows: Rows, *numbers: float, kinds: str | None = None
+) -> None:
+    """Runs a kernel over elements: `rows.tensors` are its first buffers, `numbers` its last.
+
+    The kernel's name ends in the dtype of the tensors, or in `kinds` where they differ.
+    """
     if rows.rows == 0 or rows.columns == 0:
         return
     width, first = rows.width(), rows.tensors[0]
     variants.record(operator.name, first.dtype, "elementwise", width)
     threads = (-(-rows.columns // width), rows.rows)
-    operator.kernel(f"{kernel}_{form(width)}", first)(
+    name = f"{kernel}_{form(width)}_{kinds or operator.suffix(first)}"
+    operator.kernels.kernel(name, first.device)(
         *rows.tensors,
         rows.columns,
         list(rows.strides),
+        *numbers,
         threads=threads,
         group_size=group_shape(threads, choice_for(operator, first, "elementwise").group_size),
     )
@@ -237,7 +244,7 @@ def _write_over(operator: Operator, tensor: torch.Tensor) -> None:
     """An activation of a tensor into itself; one whose elements lie scattered goes by a copy."""
     check_input(operator.name, tensor)
     check_writable(operator.name, "input", tensor)
-    if is_rows(tensor):
+    if common_split(tensor) is not None:
         launch_map(operator, operator.name, as_rows(tensor, tensor))
     else:
         tensor.copy_(operator(tensor))

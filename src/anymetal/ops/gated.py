@@ -222,9 +222,6 @@ def geglu(
     gate: torch.Tensor, up: torch.Tensor | None = None, *, approximate: str = "none"
 ) -> torch.Tensor:
     """gelu(gate) * up. With one tensor, the halves of its last dimension are the gate and up."""
-    result: torch.Tensor
-    if up is None:
-        result = _geglu_packed(gate, approximate)
-    else:
-        result = _geglu(gate, up, approximate)
+    both = (gate,) if up is None else (gate, up)
+    result: torch.Tensor = (_geglu_packed if up is None else _geglu)(*both, approximate)
     return result

@@ -34,10 +34,11 @@ class InPlace:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.schema.split("(", 1)[0])
-        LIBRARY.define(self.schema)
+        LIBRARY.define(self.schema)  # type: ignore[no-untyped-call]
         for key in DEVICES:
-            LIBRARY.impl(self.name, self.run, key)
-        LIBRARY.impl(self.name, self._with_gradient, "Autograd")
+            LIBRARY.impl(self.name, self.run, key)  # type: ignore[no-untyped-call]
+        autograd = self._with_gradient
+        LIBRARY.impl(self.name, autograd, "Autograd")  # type: ignore[no-untyped-call]
         torch.library.register_fake(f"{NAMESPACE}::{self.name}", lambda *args: None, lib=LIBRARY)
 
     def __call__(self, tensor: torch.Tensor, *args: Any) -> torch.Tensor:
@@ -52,7 +53,7 @@ class InPlace:
     def _with_gradient(self, *args: Any) -> None:
         tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-            _Changed.apply(self, *args)
+            _Changed.apply(self, *args)  # type: ignore[no-untyped-call]
             return
         self.below_autograd(*args)
         # What autograd kept of this tensor is no longer true; this lets it notice.

@@ -1,4 +1,4 @@
-"""A .metal file of the library: its text with our shared headers in it, compiled once a device type."""
+"""A .metal file of the library: its text with our shared headers in it, compiled once a device."""
 
 from __future__ import annotations
 

@@ -39,11 +39,12 @@ def aligned(tensor: torch.Tensor) -> bool:
 
 def memory_order(tensor: torch.Tensor) -> list[int]:
     """The dimensions from the widest stride to the narrowest, as `torch.empty_like` keeps them."""
-    return sorted(range(tensor.dim()), key=lambda i: (-tensor.stride(i), i))
+    strides = tensor.stride()
+    return sorted(range(tensor.dim()), key=lambda i: (-strides[i], i))
 
 
 def row_stride(tensor: torch.Tensor, split: int) -> int | None:
-    """The distance between rows when dimensions from `split` on make the row; None if there is none.
+    """The distance between rows that the dimensions from `split` on make; None if there is none.
 
     The row itself must be dense, and the dimensions before `split` must be walked in equal steps.
     """
@@ -59,23 +60,31 @@ def row_stride(tensor: torch.Tensor, split: int) -> int | None:
 def as_rows(*tensors: torch.Tensor) -> Rows:
     """Tensors of one shape as rows, as long as possible, in the memory order of the last one.
 
-    A tensor that does not fit is copied. The last one never is if it is dense: it may be written.
+    The last one may be written, so it is never copied: it must be made of rows. Others that do not
+    fit are copied.
     """
     order = memory_order(tensors[-1])
     ordered = [tensor.permute(order) for tensor in tensors]
-    for split in range(max(ordered[0].dim(), 1)):
-        strides = [row_stride(tensor, split) for tensor in ordered]
-        if None not in strides:
-            return _rows(ordered, split, strides)
-    dense = [tensor.contiguous() for tensor in ordered]
-    return _rows(dense, 0, [0] * len(dense))
+    split = common_split(*tensors)
+    if split is None:
+        split = common_split(tensors[-1])
+    if split is None:
+        raise ValueError(
+            f"a tensor of shape {list(tensors[-1].shape)} with strides"
+            f" {list(tensors[-1].stride())} is not made of rows"
+        )
+    fitting = [t if row_stride(t, split) is not None else t.contiguous() for t in ordered]
+    return _rows(fitting, split, [row_stride(tensor, split) for tensor in fitting])
 
 
-def is_rows(tensor: torch.Tensor) -> bool:
-    """Whether `as_rows` takes a tensor as it is."""
-    ordered = tensor.permute(memory_order(tensor))
-    splits = range(max(tensor.dim(), 1))
-    return any(row_stride(ordered, split) is not None for split in splits)
+def common_split(*tensors: torch.Tensor) -> int | None:
+    """The first dimension of the longest row that all tensors have, in the last one's order."""
+    order = memory_order(tensors[-1])
+    ordered = [tensor.permute(order) for tensor in tensors]
+    for split in range(max(len(order), 1)):
+        if all(row_stride(tensor, split) is not None for tensor in ordered):
+            return split
+    return None
 
 
 def last_dimension_rows(*tensors: torch.Tensor) -> Rows:
@@ -96,9 +105,7 @@ def group_shape(threads: tuple[int, int], size: int) -> tuple[int, int]:
     return wide, max(1, min(size // wide, threads[1]))
 
 
-def _rows(
-    tensors: Sequence[torch.Tensor], split: int, strides: Sequence[int | None]
-) -> Rows:
+def _rows(tensors: Sequence[torch.Tensor], split: int, strides: Sequence[int | None]) -> Rows:
     shape = tensors[0].shape
     return Rows(
         tuple(tensor.reshape(1) if tensor.dim() == 0 else tensor for tensor in tensors),

@@ -45,8 +45,7 @@ inline bool mixes_devices(const c10::OperatorHandle& op) {
       "aten::index_put_",
       "aten::_index_put_impl_",
       "aten::_unsafe_index_put",
-      "aten::_pack_padded_sequence",
-      "aten::_pack_padded_sequence_backward",
+
       "aten::_assert_tensor_metadata",
       "aten::_ctc_loss",
       "aten::_ctc_loss_backward",

@@ -7,7 +7,12 @@
 #include <ATen/ops/_local_scalar_dense_ops.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
 #include <ATen/ops/copy_ops.h>
+#include <ATen/ops/logical_not.h>
+#include <ATen/ops/masked_fill.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
+
+#include <limits>
 
 #include "allocator.h"
 #include "device.h"
@@ -104,20 +109,27 @@ inline at::Tensor& set_empty(at::Tensor& tensor) {
   return set_to(tensor, std::move(storage), 0, {0}, {1});
 }
 
-// torch would choose among fused kernels of its own build; the plain formula is what MPS computes.
-inline at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                            const OptionalTensor& mask, double dropout, bool causal,
-                            std::optional<double> scale, bool grouped) {
-  return std::get<0>(at::_scaled_dot_product_attention_math(query, key, value, mask, dropout,
-                                                            causal, std::nullopt, scale, grouped));
+// What is added to the scores: a mask of bools lets through where it is true.
+inline OptionalTensor added_mask(const OptionalTensor& mask, const at::Tensor& query) {
+  if (!mask || !mask->defined() || mask->scalar_type() != at::kBool) return mask;
+  const double hidden = -std::numeric_limits<double>::infinity();
+  return at::zeros_like(*mask, query.scalar_type()).masked_fill_(mask->logical_not(), hidden);
 }
 
+// torch would choose among fused kernels of its own build; the plain formula is what MPS computes.
 inline std::tuple<at::Tensor, at::Tensor> attention_for_mps(
     const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
     const OptionalTensor& mask, double dropout, bool causal, const OptionalTensor& dropout_mask,
     std::optional<double> scale, bool grouped) {
-  return at::_scaled_dot_product_attention_math(query, key, value, mask, dropout, causal,
-                                                dropout_mask, scale, grouped);
+  return at::_scaled_dot_product_attention_math(query, key, value, added_mask(mask, query), dropout,
+                                                causal, dropout_mask, scale, grouped);
+}
+
+inline at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                            const OptionalTensor& mask, double dropout, bool causal,
+                            std::optional<double> scale, bool grouped) {
+  return std::get<0>(
+      attention_for_mps(query, key, value, mask, dropout, causal, std::nullopt, scale, grouped));
 }
 
 // 0 is the plain formula.

@@ -34,6 +34,11 @@ inline bool has_explicit_composite(const c10::OperatorHandle& op) {
          op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
 }
 
+// Composites of which a part of the result is on the host, wherever their arguments are.
+inline bool returns_host_tensors(const c10::OperatorHandle& op) {
+  return op.operator_name().name == "aten::_pack_padded_sequence";
+}
+
 // Whether an operator needs a kernel of ours. Composites run as they are when they only allocate
 // or make views; others ask torch for kernels by device, which the CPU kernel does not.
 inline bool needs_kernel(const c10::OperatorHandle& op, const Traits& traits) {
@@ -41,7 +46,7 @@ inline bool needs_kernel(const c10::OperatorHandle& op, const Traits& traits) {
   if (op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) return true;
   if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return false;
   return has_explicit_composite(op) && traits.takes_tensors && !traits.takes_device &&
-         !traits.is_view && !op.hasTag(at::Tag::inplace_view);
+         !traits.is_view && !op.hasTag(at::Tag::inplace_view) && !returns_host_tensors(op);
 }
 
 inline c10::KernelFunction kernel_for(const std::string& name, const Traits& traits) {

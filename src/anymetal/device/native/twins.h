@@ -32,7 +32,8 @@ inline void release_storage(void* storage) {
 // The memory of a storage under another device's name. It is kept alive without copying it.
 inline c10::DataPtr shared_memory(const c10::Storage& storage, c10::Device device) {
   auto* impl = storage.unsafeGetStorageImpl();
-  const c10::DataPtr& memory = impl->data_ptr();
+  // Mutable, so that a lazy copy gets memory of its own before a twin can write to it.
+  const c10::DataPtr& memory = impl->mutable_data_ptr();
   if (memory.get_deleter() == &release_block && memory.get_context() != nullptr) {
     auto* block = static_cast<Block*>(memory.get_context());
     block->retain();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -9,6 +10,7 @@ import threading
 from pathlib import Path
 
 from anymetal.engines.coroutine import jit
+from anymetal.errors import ToolchainError
 from anymetal.msl import clang
 from anymetal.msl.cache import default_store, digest_of
 
@@ -91,3 +93,15 @@ def runtime() -> Runtime:
     """The runtime of this process, built and started at its first use."""
     with _start_lock:
         return _start()
+
+
+def start_early() -> None:
+    """Builds and starts the runtime beside whatever the caller does next, if it is not there yet."""
+    if _start.cache_info().currsize == 0:
+        threading.Thread(target=_start_quietly, name="anymetal-runtime").start()
+
+
+def _start_quietly() -> None:
+    # Whoever needs the runtime meets the same error again, in a place where it can be handled.
+    with contextlib.suppress(ToolchainError):
+        runtime()

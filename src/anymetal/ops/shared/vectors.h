@@ -16,6 +16,11 @@ struct Width<1> {
   static void store(device T* to, float value) {
     *to = T(value);
   }
+  // As it would be read back.
+  template <typename T>
+  static float rounded(float value) {
+    return float(T(value));
+  }
 };
 
 // The pointer must be aligned to four elements.
@@ -29,6 +34,10 @@ struct Width<4> {
   template <typename T>
   static void store(device T* to, float4 value) {
     *reinterpret_cast<device vec<T, 4>*>(to) = vec<T, 4>(value);
+  }
+  template <typename T>
+  static float4 rounded(float4 value) {
+    return float4(vec<T, 4>(value));
   }
 };
 

@@ -11,10 +11,12 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
 Call = Callable[[], object]
+Name = TypeVar("Name", str, int)
 
 WARM_UP = 2
 # A sample shorter than this is mostly clock and loop; calls are repeated to fill it.
@@ -49,15 +51,15 @@ def synchroniser(device: torch.device) -> Callable[[], None]:
 
 
 def measure(
-    contenders: Mapping[str, Call],
+    contenders: Mapping[Name, Call],
     synchronise: Callable[[], None],
     *,
     rounds: int = 25,
     seconds: float = 1.0,
-) -> dict[str, Times]:
+) -> dict[Name, Times]:
     """Time every contender; stops after `rounds`, or after `seconds` when enough are done."""
     repeats = {name: _repeats(call, synchronise) for name, call in contenders.items()}
-    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    samples: dict[Name, list[float]] = {name: [] for name in contenders}
     deadline = time.perf_counter() + seconds
     for done in range(rounds):
         if done >= LEAST_ROUNDS and time.perf_counter() > deadline:

@@ -1,0 +1,116 @@
+"""`anymetal tune`: sweeps launch shapes, keeps the best, and says what it found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from anymetal.bench.machine import Machine, describe
+from anymetal.bench.tuning import subjects
+from anymetal.cli.bench import forwards
+from anymetal.cli.evidence import chosen_dtypes, with_progress
+from anymetal.launch.policy import Question, user_file
+from anymetal.launch.tune import exported, sweep
+from anymetal.launch.tuning_cache import Trial, Tuned, keep, read
+from anymetal.ops.declare import Operator
+
+Result = tuple[Question, Tuned]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where the best values go besides the cache, and whether to measure what it has."""
+
+    export: Path | None = None
+    again: bool = False
+    json: bool = False
+
+
+def run(
+    console: Console,
+    operators: Sequence[Operator],
+    device: torch.device,
+    dtypes: list[str] | None,
+    seconds: float,
+    outputs: Outputs,
+) -> bool:
+    """Tune; False when there was nothing to tune or a question has no candidate that works."""
+    machine = describe(device)
+    if not outputs.json:
+        console.print(f"{machine}\n{label(machine)}", style="dim", markup=False, highlight=False)
+    found = subjects(forwards(operators), chosen_dtypes(dtypes), device)
+    results: list[Result] = []
+    for subject, _ in with_progress(console, found, lambda s: str(s.question), quiet=outputs.json):
+        tuned = None if outputs.again else read(subject.key)
+        if tuned is None:
+            tuned = sweep(subject, device, seconds)
+            keep(tuned)
+        results.append((subject.question, tuned))
+    if outputs.export is not None:
+        title = f"Launch shapes tuned on {machine}. {label(machine)}"
+        outputs.export.write_text(exported(results, title))
+    if outputs.json:
+        print(json.dumps({"machine": machine.to_json(), "rows": _json(results)}, indent=2))
+    else:
+        console.print(table(results))
+        console.print(_where(outputs.export), style="dim", markup=False, highlight=False)
+    return bool(results) and all(tuned.best is not None for _, tuned in results)
+
+
+def label(machine: Machine) -> str:
+    """What the values are worth."""
+    if machine.engine == "cpu":
+        return "Tuned on the CPU engine: these values are used by it alone, never on a GPU."
+    return "Tuned on this GPU: these values are used on it alone."
+
+
+def table(results: Sequence[Result]) -> Table:
+    """One line a question: the policy's own value beside the best."""
+    shown = Table()
+    for heading in ("operator", "strategy", "dtype", "shapes"):
+        shown.add_column(heading, no_wrap=True)
+    for heading in ("tried", "failed", "policy", "µs", "best", "µs", "gain"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for question, tuned in results:
+        shown.add_row(
+            question.operator,
+            question.strategy,
+            question.dtype,
+            question.shape_class,
+            f"{len(tuned.trials)}",
+            f"{sum(trial.failure is not None for trial in tuned.trials)}",
+            *_trial_cells(tuned.trials[0]),
+            *(_trial_cells(tuned.best) if tuned.best else (Text("none works", "red"), "-")),
+            _gain(tuned),
+        )
+    return shown
+
+
+def _trial_cells(trial: Trial) -> tuple[str, str]:
+    values = "".join(f" {name}={value}" for name, value in trial.values.items())
+    time = "-" if trial.microseconds is None else f"{trial.microseconds:.1f}"
+    return f"{trial.group_size}{values}", time
+
+
+def _gain(tuned: Tuned) -> str:
+    own = tuned.trials[0].microseconds
+    if tuned.best is None or own is None or not tuned.best.microseconds:
+        return "-"
+    return f"{own / tuned.best.microseconds:.2f}x"
+
+
+def _json(results: Sequence[Result]) -> list[dict[str, object]]:
+    return [{**asdict(tuned), "device_type": question.device} for question, tuned in results]
+
+
+def _where(export: Path | None) -> str:
+    kept = "Kept in the cache; they are used from now on."
+    file = f" A policy file of your own is read from {user_file()} or ANYMETAL_POLICY."
+    return kept + (f" Wrote {export}." if export else "") + file

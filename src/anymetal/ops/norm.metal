@@ -1,0 +1,197 @@
+// Rows of x go in; rows with mean 0 and variance 1 (layer), or mean square 1 (rms), come out, times
+// a weight, plus a bias.
+//
+//   held     a team of threads keeps a row in registers: one read, one write
+//   looped   a threadgroup walks along a row and reads it twice
+//   partial, finish   several threadgroups a row; each finishes its chunk with everyone's moments
+#include "shared/moments.h"
+
+// --- reading a row, with or without a residual ----------------------------------------------------
+
+// x, or x + residual as it is stored: rounded to T, so that it is what the caller gets.
+template <bool residual, uint width, typename T>
+inline typename Width<width>::type read(device const T* x, device const T* other, device T* sum,
+                                        uint i) {
+  using W = Width<width>;
+  if constexpr (!residual) return W::load(x + i);
+  const auto total = W::load(x + i) + W::load(other + i);
+  W::store(sum + i, total);
+  return W::template rounded<T>(total);
+}
+
+// The same without storing: the first element, which every thread needs.
+template <typename N, bool residual, typename T>
+inline float first_of(device const T* x, device const T* other) {
+  if constexpr (!residual) return shift_of<N>(x);
+  return N::centred ? float(T(float(*x) + float(*other))) : 0.0f;
+}
+
+// --- forward --------------------------------------------------------------------------------------
+
+template <typename T, typename N, bool residual, bool alone, uint width>
+[[kernel]] void norm_held(device const T* x [[buffer(0)]], device const T* other [[buffer(1)]],
+                          device const T* weight [[buffer(2)]], device const T* bias [[buffer(3)]],
+                          device T* y [[buffer(4)]], device T* sum [[buffer(5)]],
+                          constant long* numbers [[buffer(6)]], constant long* strides [[buffer(7)]],
+                          constant float* eps_and_offset [[buffer(8)]],
+                          uint2 in_grid [[thread_position_in_grid]],
+                          uint2 in_group [[thread_position_in_threadgroup]],
+                          uint2 group_size [[threads_per_threadgroup]],
+                          uint lane [[thread_index_in_simdgroup]],
+                          uint simd [[simdgroup_index_in_threadgroup]],
+                          uint simdgroups [[simdgroups_per_threadgroup]]) {
+  using W = Width<width>;
+  threadgroup float scratch[most_simdgroups];
+  const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
+  const Sizes sizes = sizes_of(numbers);
+  const uint row = in_grid.y;
+  x += row * strides[0];
+  other += row * strides[1];
+  y += row * strides[2];
+  sum += row * strides[2];
+  const float shift = first_of<N, residual>(x, other);
+
+  typename W::type held[held_elements / width];
+  for (uint step = 0; step < held_elements / width; ++step) {
+    const uint i = (step * team.size + team.index) * width;
+    held[step] = i < sizes.columns ? read<residual, width>(x, other, sum, i)
+                                   : typename W::type(shift);
+  }
+  const Moments moments = held_moments<N, alone>(held, shift, width, sizes.columns,
+                                                 eps_and_offset[0], team, scratch);
+  for (uint step = 0; step < held_elements / width; ++step) {
+    const uint i = (step * team.size + team.index) * width;
+    if (i >= sizes.columns) break;
+    const auto w = weight_at<width>(weight, eps_and_offset[1], row, i, sizes);
+    W::store(y + i, moments.normal(held[step]) * w + bias_at<width>(bias, row, i, sizes));
+  }
+}
+
+template <typename T, typename N, bool residual, uint width>
+[[kernel]] void norm_looped(device const T* x [[buffer(0)]], device const T* other [[buffer(1)]],
+                            device const T* weight [[buffer(2)]],
+                            device const T* bias [[buffer(3)]], device T* y [[buffer(4)]],
+                            device T* sum [[buffer(5)]], constant long* numbers [[buffer(6)]],
+                            constant long* strides [[buffer(7)]],
+                            constant float* eps_and_offset [[buffer(8)]],
+                            uint2 in_grid [[thread_position_in_grid]],
+                            uint2 in_group [[thread_position_in_threadgroup]],
+                            uint2 group_size [[threads_per_threadgroup]],
+                            uint lane [[thread_index_in_simdgroup]],
+                            uint simd [[simdgroup_index_in_threadgroup]],
+                            uint simdgroups [[simdgroups_per_threadgroup]]) {
+  using W = Width<width>;
+  threadgroup float scratch[most_simdgroups];
+  const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
+  const Sizes sizes = sizes_of(numbers);
+  const uint row = in_grid.y;
+  x += row * strides[0];
+  other += row * strides[1];
+  y += row * strides[2];
+  sum += row * strides[2];
+  const float shift = first_of<N, residual>(x, other);
+
+  Running<N, typename W::type> running;
+  const uint stride = team.size * width;
+  for (uint i = team.index * width; i < sizes.columns; i += stride) {
+    running.add(read<residual, width>(x, other, sum, i) - shift);
+  }
+  const float2 all = merged<N, false>(running, float(sizes.columns), team, scratch);
+  const Moments moments = finished(shift, all, sizes.columns, eps_and_offset[0]);
+  device const T* again = residual ? sum : x;  // each thread reads back what it wrote itself
+  for (uint i = team.index * width; i < sizes.columns; i += stride) {
+    const auto w = weight_at<width>(weight, eps_and_offset[1], row, i, sizes);
+    W::store(y + i, moments.normal(W::load(again + i)) * w + bias_at<width>(bias, row, i, sizes));
+  }
+}
+
+// First of two phases: a threadgroup a chunk of a row. With a residual it also writes the sum.
+template <typename T, typename N, bool residual, uint width>
+[[kernel]] void norm_partial(device const T* x [[buffer(0)]], device const T* other [[buffer(1)]],
+                             device float* partials [[buffer(2)]], device T* sum [[buffer(3)]],
+                             constant long* numbers [[buffer(4)]],
+                             constant long* strides [[buffer(5)]],
+                             uint2 group [[threadgroup_position_in_grid]],
+                             uint2 groups [[threadgroups_per_grid]],
+                             uint2 in_group [[thread_position_in_threadgroup]],
+                             uint2 group_size [[threads_per_threadgroup]],
+                             uint lane [[thread_index_in_simdgroup]],
+                             uint simd [[simdgroup_index_in_threadgroup]],
+                             uint simdgroups [[simdgroups_per_threadgroup]]) {
+  using W = Width<width>;
+  threadgroup float scratch[most_simdgroups];
+  const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
+  const Sizes sizes = sizes_of(numbers);
+  x += group.y * strides[0];
+  other += group.y * strides[1];
+  sum += group.y * strides[2];
+  const float shift = first_of<N, residual>(x, other);
+
+  const uint begin = group.x * sizes.chunk;
+  const uint end = min(begin + sizes.chunk, sizes.columns);
+  Running<N, typename W::type> running;
+  for (uint i = begin + team.index * width; i < end; i += team.size * width) {
+    running.add(read<residual, width>(x, other, sum, i) - shift);
+  }
+  const float2 all = merged<N, false>(running, float(end - begin), team, scratch);
+  if (team.index == 0) {
+    device float* mine = partials + 2 * (group.y * groups.x + group.x);
+    mine[0] = all.x;
+    mine[1] = all.y;
+  }
+}
+
+template <typename T, typename N, uint width>
+[[kernel]] void norm_finish(device const T* x [[buffer(0)]],
+                            device const float* partials [[buffer(1)]],
+                            device const T* weight [[buffer(2)]],
+                            device const T* bias [[buffer(3)]], device T* y [[buffer(4)]],
+                            constant long* numbers [[buffer(5)]],
+                            constant long* strides [[buffer(6)]],
+                            constant float* eps_and_offset [[buffer(7)]],
+                            uint2 group [[threadgroup_position_in_grid]],
+                            uint2 groups [[threadgroups_per_grid]],
+                            uint2 in_group [[thread_position_in_threadgroup]],
+                            uint2 group_size [[threads_per_threadgroup]],
+                            uint lane [[thread_index_in_simdgroup]],
+                            uint simd [[simdgroup_index_in_threadgroup]],
+                            uint simdgroups [[simdgroups_per_threadgroup]]) {
+  using W = Width<width>;
+  threadgroup float scratch[most_simdgroups];
+  const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
+  const Sizes sizes = sizes_of(numbers);
+  x += group.y * strides[0];
+  y += group.y * strides[1];
+  const Moments moments =
+      chunked_moments<N>(partials + 2 * group.y * groups.x, shift_of<N>(x), sizes,
+                         eps_and_offset[0], team, scratch);
+  const uint begin = group.x * sizes.chunk;
+  const uint end = min(begin + sizes.chunk, sizes.columns);
+  for (uint i = begin + team.index * width; i < end; i += team.size * width) {
+    const auto w = weight_at<width>(weight, eps_and_offset[1], group.y, i, sizes);
+    const auto b = bias_at<width>(bias, group.y, i, sizes);
+    W::store(y + i, moments.normal(W::load(x + i)) * w + b);
+  }
+}
+
+// --- instances: <name>_<strategy>_<vec4 or scalar>_<dtype> ----------------------------------------
+
+#define NORM_INSTANCE(text, ...) \
+  template [[host_name(text)]] [[kernel]] decltype(__VA_ARGS__) __VA_ARGS__;
+#define FORWARD(name, N, residual, word, width, T)                                            \
+  NORM_INSTANCE(#name "_single_simdgroup_" word #T, norm_held<T, N, residual, true, width>)   \
+  NORM_INSTANCE(#name "_single_group_" word #T, norm_held<T, N, residual, false, width>)      \
+  NORM_INSTANCE(#name "_looped_" word #T, norm_looped<T, N, residual, width>)                 \
+  NORM_INSTANCE(#name "_partial_" word #T, norm_partial<T, N, residual, width>)
+#define NORM(name, N, word, width, T)                                    \
+  FORWARD(name, N, false, word, width, T)                                \
+  FORWARD(add_##name, N, true, word, width, T)                           \
+  NORM_INSTANCE(#name "_finish_" word #T, norm_finish<T, N, width>)
+#define NORMS(word, width, T)               \
+  NORM(rms_norm, Rms, word, width, T)       \
+  NORM(layer_norm, Layer, word, width, T)
+#define NORMS_OF_TYPE(T) NORMS("vec4_", 4, T) NORMS("scalar_", 1, T)
+
+NORMS_OF_TYPE(float)
+NORMS_OF_TYPE(half)
+NORMS_OF_TYPE(bfloat)

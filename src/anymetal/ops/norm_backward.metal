@@ -1,0 +1,335 @@
+// The gradients of norms: that of a row of x from the row and the gradient of its result, in the
+// ways the forward kernels go; then those of weight and bias, which are sums over rows.
+//
+// With g = gradient * weight and n the normalised row, the gradient of x is
+// (g - mean(g) - n mean(g n)) / deviation; rms has no mean(g). The moments are computed again, which
+// costs no memory. Each row's moments are kept (shift, mean, 1 / deviation) for the sums over rows.
+#include "shared/moments.h"
+
+constant constexpr uint kept_moments = 3;
+
+inline void keep(thread const Moments& moments, device float* kept, long row) {
+  kept[kept_moments * row] = moments.shift;
+  kept[kept_moments * row + 1] = moments.mean;
+  kept[kept_moments * row + 2] = moments.reciprocal;
+}
+
+inline Moments kept_of(device const float* kept, long row) {
+  kept += kept_moments * row;
+  return {kept[0], kept[1], kept[2]};
+}
+
+// The gradient of x, given the two means over the row; with another gradient that meets it there.
+template <typename N, uint width, typename T>
+inline void store_gradient(device T* x_gradient, device const T* extra, uint i,
+                           typename Width<width>::type g, typename Width<width>::type n,
+                           float2 means, float reciprocal, uint flags) {
+  auto dx = (N::centred ? g - means.x - n * means.y : g - n * means.y) * reciprocal;
+  if (flags & has_extra) dx += Width<width>::load(extra + i);
+  Width<width>::store(x_gradient + i, dx);
+}
+
+// The means of g and of g n over a row of which each thread has a part.
+template <typename N, bool alone, typename V>
+inline float2 gradient_means(V g, V gn, float columns, thread const Team& team,
+                             threadgroup float* scratch) {
+  float first = 0.0f;
+  if constexpr (N::centred) first = team_sum<alone>(sum_of(g), team, scratch);
+  return float2(first, team_sum<alone>(sum_of(gn), team, scratch)) / columns;
+}
+
+// --- the gradient of x ----------------------------------------------------------------------------
+
+template <typename T, typename N, bool alone, uint width>
+[[kernel]] void norm_held_backward(device const T* gradient [[buffer(0)]],
+                                   device const T* extra [[buffer(1)]],
+                                   device const T* x [[buffer(2)]],
+                                   device const T* weight [[buffer(3)]],
+                                   device T* x_gradient [[buffer(4)]],
+                                   device float* kept [[buffer(5)]],
+                                   constant long* numbers [[buffer(6)]],
+                                   constant long* strides [[buffer(7)]],
+                                   constant float* eps_and_offset [[buffer(8)]],
+                                   uint2 in_grid [[thread_position_in_grid]],
+                                   uint2 in_group [[thread_position_in_threadgroup]],
+                                   uint2 group_size [[threads_per_threadgroup]],
+                                   uint lane [[thread_index_in_simdgroup]],
+                                   uint simd [[simdgroup_index_in_threadgroup]],
+                                   uint simdgroups [[simdgroups_per_threadgroup]]) {
+  using W = Width<width>;
+  using V = typename W::type;
+  constexpr uint steps = held_elements / width;
+  threadgroup float scratch[most_simdgroups];
+  const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
+  const Sizes sizes = sizes_of(numbers);
+  const uint row = in_grid.y;
+  gradient += row * strides[0];
+  extra += row * strides[1];
+  x += row * strides[2];
+  x_gradient += row * strides[3];
+  const float shift = shift_of<N>(x);
+
+  V held[steps];
+  for (uint step = 0; step < steps; ++step) {
+    const uint i = (step * team.size + team.index) * width;
+    held[step] = i < sizes.columns ? W::load(x + i) : V(shift);
+  }
+  const Moments moments = held_moments<N, alone>(held, shift, width, sizes.columns,
+                                                 eps_and_offset[0], team, scratch);
+  V g[steps];
+  V sum = V(0.0f);
+  V product = V(0.0f);
+  for (uint step = 0; step < steps; ++step) {
+    const uint i = (step * team.size + team.index) * width;
+    if (i >= sizes.columns) break;
+    g[step] = W::load(gradient + i) * weight_at<width>(weight, eps_and_offset[1], row, i, sizes);
+    held[step] = moments.normal(held[step]);
+    sum += g[step];
+    product += g[step] * held[step];
+  }
+  const float2 means =
+      gradient_means<N, alone>(sum, product, float(sizes.columns), team, scratch);
+  for (uint step = 0; step < steps; ++step) {
+    const uint i = (step * team.size + team.index) * width;
+    if (i >= sizes.columns) break;
+    store_gradient<N, width>(x_gradient, extra, i, g[step], held[step], means,
+                             moments.reciprocal, sizes.flags);
+  }
+  if (team.index == 0) keep(moments, kept, row);
+}
+
+// The sums of g and g n over part of a row.
+template <typename N, uint width, typename T>
+inline float2 partial_means(device const T* gradient, device const T* x, device const T* weight,
+                            float offset, uint row, uint begin, uint end, float columns,
+                            thread const Moments& moments, thread const Sizes& sizes,
+                            thread const Team& team, threadgroup float* scratch) {
+  using W = Width<width>;
+  typename W::type sum = typename W::type(0.0f);
+  typename W::type product = typename W::type(0.0f);
+  for (uint i = begin + team.index * width; i < end; i += team.size * width) {
+    const auto g = W::load(gradient + i) * weight_at<width>(weight, offset, row, i, sizes);
+    sum += g;
+    product += g * moments.normal(W::load(x + i));
+  }
+  return gradient_means<N, false>(sum, product, columns, team, scratch);
+}
+
+// Writes the gradient of part of a row.
+template <typename N, uint width, typename T>
+inline void write_gradient(device const T* gradient, device const T* extra, device const T* x,
+                           device const T* weight, device T* x_gradient, float offset, uint row,
+                           uint begin, uint end, float2 means, thread const Moments& moments,
+                           thread const Sizes& sizes, thread const Team& team) {
+  using W = Width<width>;
+  for (uint i = begin + team.index * width; i < end; i += team.size * width) {
+    const auto g = W::load(gradient + i) * weight_at<width>(weight, offset, row, i, sizes);
+    const auto n = moments.normal(W::load(x + i));
+    store_gradient<N, width>(x_gradient, extra, i, g, n, means, moments.reciprocal, sizes.flags);
+  }
+}
+
+template <typename T, typename N, uint width>
+[[kernel]] void norm_looped_backward(device const T* gradient [[buffer(0)]],
+                                     device const T* extra [[buffer(1)]],
+                                     device const T* x [[buffer(2)]],
+                                     device const T* weight [[buffer(3)]],
+                                     device T* x_gradient [[buffer(4)]],
+                                     device float* kept [[buffer(5)]],
+                                     constant long* numbers [[buffer(6)]],
+                                     constant long* strides [[buffer(7)]],
+                                     constant float* eps_and_offset [[buffer(8)]],
+                                     uint2 in_grid [[thread_position_in_grid]],
+                                     uint2 in_group [[thread_position_in_threadgroup]],
+                                     uint2 group_size [[threads_per_threadgroup]],
+                                     uint lane [[thread_index_in_simdgroup]],
+                                     uint simd [[simdgroup_index_in_threadgroup]],
+                                     uint simdgroups [[simdgroups_per_threadgroup]]) {
+  threadgroup float scratch[most_simdgroups];
+  const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
+  const Sizes sizes = sizes_of(numbers);
+  const uint row = in_grid.y;
+  const uint columns = sizes.columns;
+  gradient += row * strides[0];
+  extra += row * strides[1];
+  x += row * strides[2];
+  x_gradient += row * strides[3];
+  const float shift = shift_of<N>(x);
+  const float2 all =
+      moments_of_part<N, width>(x, shift, 0, columns, team, scratch);
+  const Moments moments = finished(shift, all, columns, eps_and_offset[0]);
+  const float offset = eps_and_offset[1];
+  const float2 means = partial_means<N, width>(gradient, x, weight, offset, row, 0, columns,
+                                               float(columns), moments, sizes, team, scratch);
+  write_gradient<N, width>(gradient, extra, x, weight, x_gradient, offset, row, 0, columns, means,
+                           moments, sizes, team);
+  if (team.index == 0) keep(moments, kept, row);
+}
+
+// The second phase, after norm_partial of norm.metal: chunks' moments become the row's, and each
+// chunk gives its share of the means of g and g n.
+template <typename T, typename N, uint width>
+[[kernel]] void norm_partial_backward(device const T* gradient [[buffer(0)]],
+                                      device const T* x [[buffer(1)]],
+                                      device const T* weight [[buffer(2)]],
+                                      device const float* partials [[buffer(3)]],
+                                      device float* shares [[buffer(4)]],
+                                      device float* kept [[buffer(5)]],
+                                      constant long* numbers [[buffer(6)]],
+                                      constant long* strides [[buffer(7)]],
+                                      constant float* eps_and_offset [[buffer(8)]],
+                                      uint2 group [[threadgroup_position_in_grid]],
+                                      uint2 groups [[threadgroups_per_grid]],
+                                      uint2 in_group [[thread_position_in_threadgroup]],
+                                      uint2 group_size [[threads_per_threadgroup]],
+                                      uint lane [[thread_index_in_simdgroup]],
+                                      uint simd [[simdgroup_index_in_threadgroup]],
+                                      uint simdgroups [[simdgroups_per_threadgroup]]) {
+  threadgroup float scratch[most_simdgroups];
+  const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
+  const Sizes sizes = sizes_of(numbers);
+  const uint row = group.y;
+  gradient += row * strides[0];
+  x += row * strides[1];
+  const Moments moments = chunked_moments<N>(partials + 2 * row * groups.x, shift_of<N>(x), sizes,
+                                             eps_and_offset[0], team, scratch);
+  const uint begin = group.x * sizes.chunk;
+  const uint end = min(begin + sizes.chunk, sizes.columns);
+  const float2 share =
+      partial_means<N, width>(gradient, x, weight, eps_and_offset[1], row, begin, end,
+                              float(sizes.columns), moments, sizes, team, scratch);
+  if (team.index == 0) {
+    shares[2 * (row * groups.x + group.x)] = share.x;
+    shares[2 * (row * groups.x + group.x) + 1] = share.y;
+    if (group.x == 0) keep(moments, kept, row);
+  }
+}
+
+template <typename T, typename N, uint width>
+[[kernel]] void norm_finish_backward(device const T* gradient [[buffer(0)]],
+                                     device const T* extra [[buffer(1)]],
+                                     device const T* x [[buffer(2)]],
+                                     device const T* weight [[buffer(3)]],
+                                     device const float* shares [[buffer(4)]],
+                                     device const float* kept [[buffer(5)]],
+                                     device T* x_gradient [[buffer(6)]],
+                                     constant long* numbers [[buffer(7)]],
+                                     constant long* strides [[buffer(8)]],
+                                     constant float* eps_and_offset [[buffer(9)]],
+                                     uint2 group [[threadgroup_position_in_grid]],
+                                     uint2 groups [[threadgroups_per_grid]],
+                                     uint2 in_group [[thread_position_in_threadgroup]],
+                                     uint2 group_size [[threads_per_threadgroup]],
+                                     uint lane [[thread_index_in_simdgroup]],
+                                     uint simd [[simdgroup_index_in_threadgroup]],
+                                     uint simdgroups [[simdgroups_per_threadgroup]]) {
+  threadgroup float scratch[most_simdgroups];
+  const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
+  const Sizes sizes = sizes_of(numbers);
+  const uint row = group.y;
+  gradient += row * strides[0];
+  extra += row * strides[1];
+  x += row * strides[2];
+  x_gradient += row * strides[3];
+  float2 means = float2(0.0f);
+  shares += 2 * row * groups.x;
+  for (uint i = team.index; i < groups.x; i += team.size) {
+    means += float2(shares[2 * i], shares[2 * i + 1]);
+  }
+  means = gradient_means<N, false>(means.x, means.y, 1.0f, team, scratch);
+  const uint begin = group.x * sizes.chunk;
+  write_gradient<N, width>(gradient, extra, x, weight, x_gradient, eps_and_offset[1], row, begin,
+                           min(begin + sizes.chunk, sizes.columns), means, kept_of(kept, row),
+                           sizes, team);
+}
+
+// --- the gradients of weight and bias -------------------------------------------------------------
+
+// Sums over blocks of rows: a thread walks down a column (or four). `sums` holds all of the weight's,
+// then all of the bias's; sizes are columns, rows, rows of a block, blocks.
+template <typename T, uint width>
+[[kernel]] void column_sums(device const T* gradient [[buffer(0)]], device const T* x [[buffer(1)]],
+                            device const float* kept [[buffer(2)]],
+                            device float* sums [[buffer(3)]], constant long* sizes [[buffer(4)]],
+                            constant long* strides [[buffer(5)]],
+                            uint2 in_grid [[thread_position_in_grid]]) {
+  using W = Width<width>;
+  const uint column = in_grid.x * width;
+  const uint first = in_grid.y * uint(sizes[2]);
+  const uint last = min(first + uint(sizes[2]), uint(sizes[1]));
+  typename W::type weight = typename W::type(0.0f);
+  typename W::type bias = typename W::type(0.0f);
+  for (uint row = first; row < last; ++row) {
+    const auto dy = W::load(gradient + row * strides[0] + column);
+    weight += dy * kept_of(kept, row).normal(W::load(x + row * strides[1] + column));
+    bias += dy;
+  }
+  W::store(sums + in_grid.y * sizes[0] + column, weight);
+  W::store(sums + (sizes[3] + in_grid.y) * sizes[0] + column, bias);
+}
+
+// Sums over the places of a channel, a simdgroup each; sizes are places, channels, channels of a
+// group, samples. Tensors are dense.
+template <typename T, uint width>
+[[kernel]] void channel_sums(device const T* gradient [[buffer(0)]],
+                             device const T* x [[buffer(1)]], device const float* kept [[buffer(2)]],
+                             device float* sums [[buffer(3)]], constant long* sizes [[buffer(4)]],
+                             uint2 in_grid [[thread_position_in_grid]],
+                             uint lane [[thread_index_in_simdgroup]]) {
+  using W = Width<width>;
+  const uint places = uint(sizes[0]);
+  const uint channel = in_grid.y;  // of all samples
+  gradient += long(channel) * places;
+  x += long(channel) * places;
+  const Moments moments = kept_of(kept, channel / uint(sizes[2]));
+  typename W::type weight = typename W::type(0.0f);
+  typename W::type bias = typename W::type(0.0f);
+  for (uint i = lane * width; i < places; i += 32 * width) {
+    const auto dy = W::load(gradient + i);
+    weight += dy * moments.normal(W::load(x + i));
+    bias += dy;
+  }
+  const float weight_sum = simd_sum(sum_of(weight));
+  const float bias_sum = simd_sum(sum_of(bias));
+  if (lane == 0) {
+    sums[channel] = weight_sum;
+    sums[sizes[1] * sizes[3] + channel] = bias_sum;
+  }
+}
+
+// The sums of all blocks: the second coordinate says whose, the weight's or the bias's.
+template <typename T>
+[[kernel]] void parameter_sums(device const float* sums [[buffer(0)]],
+                               device T* weight_gradient [[buffer(1)]],
+                               device T* bias_gradient [[buffer(2)]],
+                               constant long* sizes [[buffer(3)]],
+                               uint2 in_grid [[thread_position_in_grid]]) {
+  sums += in_grid.y * sizes[0] * sizes[1] + in_grid.x;
+  float sum = 0.0f;
+  for (long block = 0; block < sizes[1]; ++block) sum += sums[block * sizes[0]];
+  device T* to = in_grid.y == 0 ? weight_gradient : bias_gradient;
+  to[in_grid.x] = T(sum);
+}
+
+// --- instances ------------------------------------------------------------------------------------
+
+#define NORM_INSTANCE(text, ...) \
+  template [[host_name(text)]] [[kernel]] decltype(__VA_ARGS__) __VA_ARGS__;
+#define NORM(name, N, word, width, T)                                                            \
+  NORM_INSTANCE(#name "_single_simdgroup_" word #T, norm_held_backward<T, N, true, width>)       \
+  NORM_INSTANCE(#name "_single_group_" word #T, norm_held_backward<T, N, false, width>)          \
+  NORM_INSTANCE(#name "_looped_" word #T, norm_looped_backward<T, N, width>)                     \
+  NORM_INSTANCE(#name "_partial_" word #T, norm_partial_backward<T, N, width>)                   \
+  NORM_INSTANCE(#name "_finish_" word #T, norm_finish_backward<T, N, width>)
+#define NORMS(word, width, T)                                           \
+  NORM(rms_norm_backward, Rms, word, width, T)                          \
+  NORM(layer_norm_backward, Layer, word, width, T)                      \
+  NORM_INSTANCE("column_sums_" word #T, column_sums<T, width>)          \
+  NORM_INSTANCE("channel_sums_" word #T, channel_sums<T, width>)
+#define NORMS_OF_TYPE(T)                               \
+  NORMS("vec4_", 4, T) NORMS("scalar_", 1, T)          \
+  NORM_INSTANCE("parameter_sums_" #T, parameter_sums<T>)
+
+NORMS_OF_TYPE(float)
+NORMS_OF_TYPE(half)
+NORMS_OF_TYPE(bfloat)

@@ -1,0 +1,173 @@
+// The moments of a row, by one thread after another, by a team of threads, or from chunks of the row;
+// and where the weight of an element stands.
+//
+// Moments are taken of x minus the row's first element: with a mean of 1000 and a deviation of 1 the
+// differences are exact, and nothing is lost when the mean is subtracted.
+#pragma once
+#include "shared/team.h"
+#include "shared/vectors.h"
+
+// Elements of a row that a thread of a held kernel keeps.
+constant constexpr uint held_elements = 16;
+
+struct Rms {
+  static constexpr constant bool centred = false;
+};
+struct Layer {
+  static constexpr constant bool centred = true;
+};
+
+// --- sizes and parameters -------------------------------------------------------------------------
+
+constant constexpr uint has_weight = 1;
+constant constexpr uint has_bias = 2;
+constant constexpr uint has_extra = 4;
+
+// What the host passes: columns, elements a weight is for (0: each has its own), groups of channels,
+// flags, columns of a chunk.
+struct Sizes {
+  uint columns;
+  uint spatial;
+  uint groups;
+  uint flags;
+  uint chunk;
+};
+
+inline Sizes sizes_of(constant long* sizes) {
+  return {uint(sizes[0]), uint(sizes[1]), uint(sizes[2]), uint(sizes[3]), uint(sizes[4])};
+}
+
+// Weights or biases of the elements from `i` on of a row.
+template <uint width, typename T>
+inline typename Width<width>::type parameter(device const T* values, uint row, uint i,
+                                             thread const Sizes& sizes) {
+  if (sizes.spatial == 0) return Width<width>::load(values + i);
+  const uint first = row % sizes.groups * (sizes.columns / sizes.spatial);
+  return typename Width<width>::type(float(values[first + i / sizes.spatial]));
+}
+
+template <uint width, typename T>
+inline typename Width<width>::type weight_at(device const T* weight, float offset, uint row, uint i,
+                                             thread const Sizes& sizes) {
+  if (!(sizes.flags & has_weight)) return typename Width<width>::type(1.0f);
+  return offset + parameter<width>(weight, row, i, sizes);
+}
+
+template <uint width, typename T>
+inline typename Width<width>::type bias_at(device const T* bias, uint row, uint i,
+                                           thread const Sizes& sizes) {
+  if (!(sizes.flags & has_bias)) return typename Width<width>::type(0.0f);
+  return parameter<width>(bias, row, i, sizes);
+}
+
+// --- moments --------------------------------------------------------------------------------------
+
+// The moments of a row: x - shift has this mean, and the row is divided by its deviation.
+struct Moments {
+  float shift;
+  float mean;
+  float reciprocal;  // 1 / sqrt(variance + eps)
+
+  template <typename V>
+  V normal(V x) const thread {
+    return (x - shift - mean) * reciprocal;
+  }
+};
+
+template <typename N, typename T>
+inline float shift_of(device const T* x) {
+  return N::centred ? float(*x) : 0.0f;
+}
+
+// Welford's running mean and sum of squared differences; without a mean, the sum of squares.
+template <typename N, typename V>
+struct Running {
+  V mean = V(0.0f);
+  V squares = V(0.0f);
+  float count = 0.0f;
+
+  void add(V x) thread {
+    if constexpr (!N::centred) {
+      squares += x * x;
+    } else {
+      count += 1.0f;
+      const V difference = x - mean;
+      mean += difference / count;
+      squares += difference * (x - mean);
+    }
+  }
+};
+
+// Means and sums of squares of parts, as many elements each as `count`, become those of all.
+template <typename N, bool alone, typename V>
+inline float2 merged(thread const Running<N, V>& part, float columns, thread const Team& team,
+                     threadgroup float* scratch) {
+  float mean = 0.0f;
+  V squares = part.squares;
+  if constexpr (N::centred) {
+    mean = team_sum<alone>(part.count * sum_of(part.mean), team, scratch) / columns;
+    const V difference = part.mean - mean;
+    squares += part.count * difference * difference;
+  }
+  return float2(mean, team_sum<alone>(sum_of(squares), team, scratch));
+}
+
+inline Moments finished(float shift, float2 mean_and_squares, uint columns, float eps) {
+  const float variance = mean_and_squares.y / float(columns);
+  return {shift, mean_and_squares.x, rsqrt(variance + eps)};
+}
+
+// The moments of a row that the team holds: two passes over registers.
+template <typename N, bool alone, typename V>
+inline Moments held_moments(thread const V* held, float shift, uint width, uint columns, float eps,
+                            thread const Team& team, threadgroup float* scratch) {
+  const uint steps = held_elements / width;
+  V sum = V(0.0f);
+  float mean = 0.0f;
+  if constexpr (N::centred) {
+    for (uint step = 0; step < steps; ++step) sum += held[step] - shift;
+    mean = team_sum<alone>(sum_of(sum), team, scratch) / float(columns);
+  }
+  V squares = V(0.0f);
+  for (uint step = 0; step < steps; ++step) {
+    if ((step * team.size + team.index) * width < columns) {
+      const V difference = held[step] - shift - mean;
+      squares += difference * difference;
+    }
+  }
+  const float total = team_sum<alone>(sum_of(squares), team, scratch);
+  return finished(shift, float2(mean, total), columns, eps);
+}
+
+// The moments of a row of which each chunk's are in `partials`: mean, sum of squares.
+template <typename N>
+inline Moments chunked_moments(device const float* partials, float shift,
+                               thread const Sizes& sizes, float eps, thread const Team& team,
+                               threadgroup float* scratch) {
+  const uint chunks = (sizes.columns + sizes.chunk - 1) / sizes.chunk;
+  float weighted = 0.0f;
+  for (uint i = team.index; i < chunks; i += team.size) {
+    weighted += partials[2 * i] * float(min(sizes.chunk, sizes.columns - i * sizes.chunk));
+  }
+  const float mean = team_sum<false>(weighted, team, scratch) / float(sizes.columns);
+  float squares = 0.0f;
+  for (uint i = team.index; i < chunks; i += team.size) {
+    const float difference = partials[2 * i] - mean;
+    const float count = float(min(sizes.chunk, sizes.columns - i * sizes.chunk));
+    squares += partials[2 * i + 1] + count * difference * difference;
+  }
+  const float total = team_sum<false>(squares, team, scratch);
+  return finished(shift, float2(mean, total), sizes.columns, eps);
+}
+
+// The mean and the sum of squares of part of a row, minus `shift`: one read.
+template <typename N, uint width, typename T>
+inline float2 moments_of_part(device const T* x, float shift, uint begin, uint end,
+                              thread const Team& team, threadgroup float* scratch) {
+  using W = Width<width>;
+  Running<N, typename W::type> running;
+  for (uint i = begin + team.index * width; i < end; i += team.size * width) {
+    running.add(W::load(x + i) - shift);
+  }
+  return merged<N, false>(running, float(end - begin), team, scratch);
+}
