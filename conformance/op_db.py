@@ -2,8 +2,8 @@
 
     python -m conformance.op_db [--samples N] [--every N] [--only REGEX] [--json FILE]
 
-Each sample of `op_db` runs on the CPU and on mps, from copies of the same memory with the same seed,
-and the results must agree. The exit status is 1 when one fails that is not explained below.
+Each sample of `op_db` runs on the CPU and on mps, from copies of the same memory with the same
+seed, and the results must agree. The exit status is 1 when one fails that is not explained below.
 """
 
 from __future__ import annotations

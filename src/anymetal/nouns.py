@@ -71,7 +71,8 @@ class FunctionConstant:
 
 @dataclass(frozen=True)
 class ThreadgroupVariable:
-    """A threadgroup variable declared in a kernel's body; `slot` is its number in the prepared text."""
+    """A threadgroup variable declared in a kernel's body; `slot` is its number in the prepared
+    text."""
 
     slot: int
     name: str
@@ -124,7 +125,8 @@ class Program:
 
 @dataclass(frozen=True)
 class Launch:
-    """One dispatch: addresses in buffer order (0 where nothing is bound) and the shape of the grid."""
+    """One dispatch: addresses in buffer order (0 where nothing is bound) and the shape of the
+    grid."""
 
     buffers: tuple[int, ...]
     threads: tuple[int, int, int]

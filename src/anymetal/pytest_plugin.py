@@ -5,7 +5,8 @@ command line says: `@pytest.mark.metal_check(strict=True, nan=True)`; `enabled=F
 out. A test that takes the fixture `metal_report` judges the findings itself, unless it has the
 marker too.
 
-`--mps` gives the whole run a virtual mps device; the fixture `mps` does it for a test that needs one.
+`--mps` gives the whole run a virtual mps device; the fixture `mps` does it for a test that needs
+one.
 
 pytest loads this file in every project of an environment, so it imports the rest of the package
 only where a test is checked.

@@ -128,7 +128,7 @@ def test_checker_finds_what_is_wrong(lib: anymetal.ShaderLibrary) -> None:
     assert not report.findings
     with check() as report:
         lib.too_far(whole)
-    assert [finding.kind for finding in report.findings] == ["out_of_bounds"]
+    assert [finding.kind for finding in report.errors] == ["out_of_bounds"]
 
 
 @pytest.mark.metal_check

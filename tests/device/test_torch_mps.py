@@ -201,11 +201,3 @@ def test_host_alias_shares_memory() -> None:
     x.resize_(100000)  # the alias keeps the old memory
     assert seen.data_ptr() == address
     assert seen.tolist() == [7, 2, 7, 7]
-
-
-def test_lazy_copies_do_not_share() -> None:
-    x = torch.ones(3, device="mps")
-    y = torch._lazy_clone(x)
-    y.add_(1)
-    assert x.tolist() == [1, 1, 1]
-    assert y.tolist() == [2, 2, 2]

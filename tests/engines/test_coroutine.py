@@ -19,7 +19,9 @@ from anymetal.errors import EngineError, KernelTimeout
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 
-POSITIONS = HEADER + """
+POSITIONS = (
+    HEADER
+    + """
 kernel void positions(device uint* out, constant uint3& grid,
                       uint3 in_grid [[thread_position_in_grid]],
                       uint3 in_group [[thread_position_in_threadgroup]],
@@ -41,12 +43,18 @@ kernel void positions(device uint* out, constant uint3& grid,
   row[16] = index; row[17] = lane; row[18] = simd; row[19] = simds;
 }
 """
+)
 
 
 @pytest.mark.parametrize("barrier", ["", "threadgroup_barrier(mem_flags::mem_none);"])
 @pytest.mark.parametrize(
     ("grid", "group"),
-    [((1, 1, 1), (1, 1, 1)), ((70, 1, 1), (32, 1, 1)), ((13, 7, 3), (4, 4, 2)), ((5, 9, 11), (8, 8, 4))],
+    [
+        ((1, 1, 1), (1, 1, 1)),
+        ((70, 1, 1), (32, 1, 1)),
+        ((13, 7, 3), (4, 4, 2)),
+        ((5, 9, 11), (8, 8, 4)),
+    ],
 )
 def test_positions_of_every_thread_with_smaller_groups_at_the_edges(
     barrier: str, grid: tuple[int, int, int], group: tuple[int, int, int]
@@ -73,12 +81,15 @@ def test_positions_of_every_thread_with_smaller_groups_at_the_edges(
 
 
 def test_grid_larger_than_its_workers_is_covered_once() -> None:
-    source = HEADER + """
+    source = (
+        HEADER
+        + """
     kernel void count(device atomic_uint* total, device uchar* seen,
                       uint i [[thread_position_in_grid]]) {
       atomic_fetch_add_explicit(total, 1u, memory_order_relaxed);
       seen[i] += 1;
     }"""
+    )
     total = torch.zeros(1, dtype=torch.int32)
     seen = torch.zeros(1_000_003, dtype=torch.uint8)
     compile_shader(source).count(total, seen, threads=seen.numel(), group_size=96)
@@ -87,7 +98,9 @@ def test_grid_larger_than_its_workers_is_covered_once() -> None:
 
 
 def test_threadgroup_of_1024_threads_passes_barriers_in_a_loop() -> None:
-    source = HEADER + """
+    source = (
+        HEADER
+        + """
     kernel void rotate(device uint* out, uint i [[thread_index_in_threadgroup]]) {
       threadgroup uint ring[1024];
       ring[i] = i;
@@ -99,13 +112,16 @@ def test_threadgroup_of_1024_threads_passes_barriers_in_a_loop() -> None:
       }
       out[i] = ring[i];
     }"""
+    )
     out = torch.zeros(1024, dtype=torch.int32)
     compile_shader(source).rotate(out, threads=1024, group_size=1024)
     assert out.tolist() == [(i + 5) % 1024 for i in range(1024)]
 
 
 def test_lanes_that_skip_a_collective_in_a_loop_do_not_run_ahead() -> None:
-    source = HEADER + """
+    source = (
+        HEADER
+        + """
     kernel void rounds(device uint* out, uint lane [[thread_index_in_simdgroup]]) {
       uint seen = 0;
       for (uint i = 0; i < lane % 5 + 2; ++i) {
@@ -114,6 +130,7 @@ def test_lanes_that_skip_a_collective_in_a_loop_do_not_run_ahead() -> None:
       }
       out[lane] = seen + 1000000 * simd_sum(1u);
     }"""
+    )
     out = torch.zeros(32, dtype=torch.int32)
     compile_shader(source).rounds(out, threads=32, group_size=32)
     expected = [0] * 32
@@ -125,20 +142,26 @@ def test_lanes_that_skip_a_collective_in_a_loop_do_not_run_ahead() -> None:
 
 
 def test_collective_after_threads_have_ended_takes_the_rest() -> None:
-    source = HEADER + """
+    source = (
+        HEADER
+        + """
     kernel void rest(device uint* out, uint lane [[thread_index_in_simdgroup]]) {
       if (lane >= 20) return;
       out[lane] = simd_sum(1u);
     }"""
+    )
     out = torch.zeros(32, dtype=torch.int32)
     compile_shader(source).rest(out, threads=32, group_size=32)
     assert out.tolist() == [20] * 20 + [0] * 12
 
 
 def test_vectors_may_stand_at_element_alignment() -> None:
-    source = HEADER + """
+    source = (
+        HEADER
+        + """
     kernel void copy(device const float4* from, device float4* to,
                      uint i [[thread_position_in_grid]]) { to[i] = from[i] * 2.0f; }"""
+    )
     source_tensor = torch.arange(65, dtype=torch.float32)
     target = torch.zeros(66)
     compile_shader(source).copy(source_tensor[1:], target[2:], threads=16)
@@ -146,9 +169,14 @@ def test_vectors_may_stand_at_element_alignment() -> None:
 
 
 def test_integer_division_by_zero_does_not_trap() -> None:
-    source = HEADER + """
+    source = (
+        HEADER
+        + """
     kernel void divide(device int* out, device const int* a, device const int* b,
-                       uint i [[thread_position_in_grid]]) { out[i] = a[i] / b[i] + a[i] % b[i]; }"""
+                       uint i [[thread_position_in_grid]]) {
+      out[i] = a[i] / b[i] + a[i] % b[i];
+    }"""
+    )
     out = torch.ones(3, dtype=torch.int32)
     left = torch.tensor([7, -(2**31), 9], dtype=torch.int32)
     right = torch.tensor([0, -1, 4], dtype=torch.int32)
@@ -157,36 +185,50 @@ def test_integer_division_by_zero_does_not_trap() -> None:
 
 
 def test_same_tensor_at_two_indices_gives_equal_pointers() -> None:
-    source = HEADER + """
+    source = (
+        HEADER
+        + """
     kernel void same(device float* a, device float* b, device uint* out) { out[0] = a == b; }"""
+    )
     tensor, out = torch.zeros(4), torch.full((1,), 7, dtype=torch.int32)
     compile_shader(source).same(tensor, tensor, out, threads=1)
     assert out.item() == 1
 
 
 def test_recursion_without_barriers_runs() -> None:
-    source = HEADER + """
+    source = (
+        HEADER
+        + """
     uint factorial(uint n) { return n < 2 ? 1 : n * factorial(n - 1); }
-    kernel void go(device uint* out, uint i [[thread_position_in_grid]]) { out[i] = factorial(i); }"""
+    kernel void go(device uint* out, uint i [[thread_position_in_grid]]) {
+      out[i] = factorial(i);
+    }"""
+    )
     out = torch.zeros(8, dtype=torch.int32)
     compile_shader(source).go(out)
     assert out.tolist() == [1, 1, 2, 6, 24, 120, 720, 5040]
 
 
 def test_recursion_with_a_barrier_is_refused() -> None:
-    source = HEADER + """
+    source = (
+        HEADER
+        + """
     void deep(uint n) { threadgroup_barrier(mem_flags::mem_none); if (n) deep(n - 1); }
     kernel void go(device uint* out) { deep(out[0]); }"""
+    )
     library = compile_shader(source)
     with pytest.raises(EngineError, match="could not be inlined into the kernel"):
         library.go(torch.zeros(1, dtype=torch.int32), threads=1)
 
 
-ENDLESS = HEADER + """
+ENDLESS = (
+    HEADER
+    + """
 kernel void endless(device volatile uint* flag, uint i [[thread_position_in_grid]]) {
   while (flag[0] == 0) { BODY }
 }
 """
+)
 BODIES = ["", "threadgroup_barrier(mem_flags::mem_none);"]
 
 
@@ -217,9 +259,12 @@ def test_interrupt_stops_a_running_kernel(body: str, threads: int) -> None:
     kernel(torch.ones(1, dtype=torch.int32), threads=threads, group_size=32)
 
 
-SUM = HEADER + """
+SUM = (
+    HEADER
+    + """
 kernel void total(device const float* x, device float* out, constant uint& n,
-                  uint i [[thread_index_in_threadgroup]], uint row [[threadgroup_position_in_grid]]) {
+                  uint i [[thread_index_in_threadgroup]],
+                  uint row [[threadgroup_position_in_grid]]) {
   threadgroup float partial[4];
   float sum = 0.0f;
   for (uint k = i; k < n; k += 128) sum += x[row * n + k];
@@ -229,6 +274,7 @@ kernel void total(device const float* x, device float* out, constant uint& n,
   if (i == 0) out[row] = partial[0] + partial[1] + partial[2] + partial[3];
 }
 """
+)
 
 
 def test_launches_from_several_python_threads_are_independent() -> None:

@@ -139,7 +139,10 @@ def coroutine_text(body: str) -> tuple[list[int], str]:
 
 def test_coroutine_numbers_sites_in_order_and_drops_the_loop() -> None:
     kinds, text = coroutine_text(
-        "entry:" + BARRIER.format("a", 1, "next") + "next:" + BARRIER.format("b", 3, "end")
+        "entry:"
+        + BARRIER.format("a", 1, "next")
+        + "next:"
+        + BARRIER.format("b", 3, "end")
         + "end:\n  ret void"
     )
     assert kinds == [1, 3]

@@ -244,7 +244,5 @@ def _moved_bytes(contender: Contender) -> int | None:
     """Bytes that the kernels of one call read and write, counted by the engine."""
     with watched(counting=True) as launches:
         contender.call()
-    counts = [one.counts for one in launches]
-    if not counts or None in counts:
-        return None
-    return sum(c.device_bytes_read + c.device_bytes_written for c in counts if c is not None)
+    moved = [one.moved_bytes for one in launches if one.moved_bytes is not None]
+    return sum(moved) if launches and len(moved) == len(launches) else None

@@ -79,8 +79,9 @@ def _element_sizes(checked: CheckedProgram, views: Sequence[BufferView]) -> Iter
             "element_size",
             "error",
             checked.name,
-            f"argument '{argument.name}' (buffer {view.index}) is a pointer to {argument.type}, whose"
-            f" elements have {expected} bytes; the tensor is {dtype}, of {view.element_size} bytes",
+            f"argument '{argument.name}' (buffer {view.index}) is a pointer to {argument.type},"
+            f" whose elements have {expected} bytes; the tensor is {dtype}, of"
+            f" {view.element_size} bytes",
             place,
             buffer=argument.name,
             space=argument.space,
@@ -150,7 +151,8 @@ class _Launch:
         self._data.checks.first[records.DEVICE] = _arena.epoch
 
     def _threadgroup_regions(self, any_unknown: int) -> list[tuple[Region, Need]]:
-        """Static variables and dynamic parameters; their addresses are known when the run starts."""
+        """Static variables and dynamic parameters; their addresses are known when the run
+        starts."""
         regions = self._data.checks.regions
         needs = []
         place = 1  # any distinct made-up addresses: cells of different variables never overlap

@@ -214,7 +214,9 @@ def from_note(note: dict[str, Any], payload: bytes) -> CheckedProgram:
             CheckedSite(**{**row, "place": _excerpt(row["place"]), "root": Root(**row["root"])})
             for row in note["sites"]
         ),
-        suspends=tuple(SuspendSite(row["what"], _excerpt(row["place"])) for row in note["suspends"]),
+        suspends=tuple(
+            SuspendSite(row["what"], _excerpt(row["place"])) for row in note["suspends"]
+        ),
         touched=tuple(Touched(**{**row, "root": Root(**row["root"])}) for row in note["touched"]),
         variables=tuple(Variable(**row) for row in note["variables"]),
         parameters={name: _excerpt(row) for name, row in note["parameters"].items()},

@@ -1,4 +1,5 @@
-"""The structures of checker/shadow in ctypes: what Python fills before a launch and reads after it."""
+"""The structures of checker/shadow in ctypes: what Python fills before a launch and reads after
+it."""
 
 from __future__ import annotations
 

@@ -52,9 +52,7 @@ class Translator:
         place = _at(self._checked.kernel, "kernel")
         return Finding("timeout", "error", self._kernel, message, place)
 
-    def unwritten(
-        self, view: BufferView, missing: int, first: int, severity: Severity
-    ) -> Finding:
+    def unwritten(self, view: BufferView, missing: int, first: int, severity: Severity) -> Finding:
         """Part of an output was not written."""
         place = _at(self._checked.parameters.get(view.name, Excerpt()), "argument")
         total = view.extent // max(view.element_size, 1)
@@ -115,7 +113,10 @@ class Translator:
                     return argument.name, argument.space, raw.offset // size
         if region < records.FIRST_STATIC:
             for argument in self._checked.arguments:
-                if argument.role == "threadgroup" and argument.index == region - records.FIRST_DYNAMIC:
+                if (
+                    argument.role == "threadgroup"
+                    and argument.index == region - records.FIRST_DYNAMIC
+                ):
                     return argument.name, "threadgroup", raw.offset // (argument.element_size or 1)
         variables = self._checked.variables
         number = region - records.FIRST_STATIC
@@ -152,7 +153,9 @@ def _access_words(access: int) -> str:
 
 
 def _suspend_words(what: int) -> str:
-    return {1: "threadgroup_barrier", 2: "simdgroup_barrier", 3: "collective"}.get(what & 15, "loop end")
+    return {1: "threadgroup_barrier", 2: "simdgroup_barrier", 3: "collective"}.get(
+        what & 15, "loop end"
+    )
 
 
 def _of(name: str | None, space: str | None) -> str:
@@ -171,8 +174,8 @@ def _out_of_bounds(
     if raw.severity:
         return f"{verb} of {raw.size} bytes outside {_of(name, space)}, at element {index}"
     return (
-        f"{verb} of {raw.size} bytes at element {index} of {_of(name, space)}: past the tensor's last"
-        " element, though inside the storage it is a view of"
+        f"{verb} of {raw.size} bytes at element {index} of {_of(name, space)}: past the tensor's"
+        " last element, though inside the storage it is a view of"
     )
 
 
@@ -204,7 +207,8 @@ def _barrier_divergence(translator: Translator, raw: RawFinding, *_: object) -> 
 
 
 def _collective_divergence(translator: Translator, raw: RawFinding, *_: object) -> str:
-    return f"only {raw.extra.bit_count()} lanes of the simdgroup take part (active mask 0x{raw.extra:08x})"
+    lanes = raw.extra.bit_count()
+    return f"only {lanes} lanes of the simdgroup take part (active mask 0x{raw.extra:08x})"
 
 
 def _uninitialised(

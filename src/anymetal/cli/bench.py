@@ -85,16 +85,14 @@ def forwards(operators: Sequence[Operator]) -> list[Operator]:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """One line a row; contenders' medians with the interval of each."""
+    """Two lines a row: contenders' medians with their intervals, and below how it was launched."""
     shown = Table()
-    for heading in ("operator", "dtype", "shape", "pass"):
-        shown.add_column(heading, no_wrap=True)
+    shown.add_column("operator dtype shape pass\nvariant, threads/threadgroup", overflow="fold")
     for heading in (*(f"{name} µs" for name in CONTENDERS), "ours/torch"):
         shown.add_column(heading, justify="right", no_wrap=True)
     for heading in ("GB/s", "traffic", "error", "torch's"):
         shown.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("verdict", "variant", "launch"):
-        shown.add_column(heading, overflow="fold")
+    shown.add_column("verdict", no_wrap=True)
     for row in rows:
         shown.add_row(*_cells(row))
     return shown
@@ -136,11 +134,10 @@ def _cells(row: Row) -> list[str | Text]:
     ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
     speed = row.gigabytes_per_second
     ours = row.judgements[OURS]
+    name = Text(f"{row.operator} {row.dtype} {row.case} {row.direction}\n")
+    name.append(f"  {row.variant}, {row.launch}", "dim")
     return [
-        row.operator,
-        row.dtype,
-        row.case,
-        row.direction,
+        name,
         *(_contender(row, name) for name in CONTENDERS),
         ratio,
         "-" if speed is None else f"{speed:.1f}",
@@ -148,8 +145,6 @@ def _cells(row: Row) -> list[str | Text]:
         f"{ours.error:.1e}",
         f"{ours.torch_error:.1e}",
         Text(row.verdict, {"wrong": "bold red", "use ours": "green"}.get(row.verdict, "")),
-        row.variant,
-        row.launch,
     ]
 
 
@@ -162,7 +157,11 @@ def _contender(row: Row, name: str) -> str | Text:
 
 
 def _time(times: Times) -> str:
-    return f"{times.p50:.1f} ({times.low:.1f}–{times.high:.1f})"
+    return f"{_number(times.p50)} ({_number(times.low)}–{_number(times.high)})"
+
+
+def _number(microseconds: float) -> str:
+    return f"{microseconds:.1f}" if microseconds < 100 else f"{microseconds:.0f}"
 
 
 def _notes(device: torch.device) -> str:

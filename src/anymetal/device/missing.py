@@ -78,12 +78,21 @@ def parse(table: str) -> Iterator[Row]:
 
 def _lacking(row: Row, rows: dict[str, Row]) -> str | None:
     """The operator that has no kernel for MPS when this one is called, or None."""
-    if row.delegate is not None and not row.keys & set(_ANY_DEVICE):
-        delegate = rows.get(row.delegate)
-        return _lacking(delegate, rows) if delegate else None
-    if not row.keys or row.keys & set(_ANY_DEVICE):
+    if "MPS" in row.keys or not (row.keys or row.delegate):
         return None
-    return row.name
+    if row.delegate is not None:
+        called: str | None = row.delegate
+    elif row.keys & set(_ANY_DEVICE):
+        called = _out_form(row.name) if "CompositeExplicitAutograd" in row.keys else None
+    else:
+        return row.name
+    return _lacking(rows[called], rows) if called in rows else None
+
+
+def _out_form(name: str) -> str:
+    """What a composite of this name calls, where there is one: frexp.Tensor calls Tensor_out."""
+    base, _, overload = name.partition(".")
+    return f"{base}.{overload}_out" if overload else f"{base}.out"
 
 
 def _keys(text: str) -> frozenset[str]:

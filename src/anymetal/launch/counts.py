@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 from anymetal.engines.coroutine import CoroutineEngine, CoroutineExecutable
 from anymetal.launch.workshop import Workshop
 from anymetal.msl.compile import compile_program
 from anymetal.nouns import Program, Scalar
-from anymetal.passes.counting import Costs, count_blocks
+from anymetal.passes.counting import BUFFER, Costs, count_blocks
 from anymetal.passes.ir import parse
 
 
@@ -40,6 +41,8 @@ class Counts:
     barriers: int = 0
     simdgroup_barriers: int = 0
     collectives: int = 0
+    # Bytes read, written or changed by atomics, of each buffer; -1 is one of several.
+    buffer_bytes: Mapping[int, int] = field(default_factory=dict)
 
 
 class CountingProgram:
@@ -63,12 +66,25 @@ class CountingProgram:
             for name, number in cost.items():
                 total[name] += passes * number
         ctypes.memset(self._counters, 0, ctypes.sizeof(self._counters))
-        return Counts(**{field.name: total[field.name] for field in fields(Counts)})
+        buffers = {
+            int(name.removeprefix(BUFFER)): number
+            for name, number in total.items()
+            if name.startswith(BUFFER)
+        }
+        numbers = {one.name: total[one.name] for one in fields(Counts) if one.type == "int"}
+        return Counts(**numbers, buffer_bytes=buffers)
+
+
+_kept: weakref.WeakKeyDictionary[Workshop, dict[str, CountingProgram]] = weakref.WeakKeyDictionary()
 
 
 def compile_counting(
     workshop: Workshop, kernel: str, constants: Mapping[str, Scalar]
 ) -> CountingProgram:
-    """The kernel with counters of its own; it is compiled each time, as counting is rare."""
-    named: dict[int | str, Scalar] = {name: constants[name] for name in constants}
-    return CountingProgram(compile_program(workshop.prepared(), kernel, named))
+    """The kernel with counters of its own, kept as long as its source is."""
+    programs = _kept.setdefault(workshop, {})
+    key = repr((kernel, sorted(constants.items())))
+    if key not in programs:
+        named: dict[int | str, Scalar] = {name: constants[name] for name in constants}
+        programs[key] = CountingProgram(compile_program(workshop.prepared(), kernel, named))
+    return programs[key]

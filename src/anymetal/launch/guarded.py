@@ -31,6 +31,7 @@ class Launched:
     threads: Any
     group_size: Any
     counts: Counts | None
+    moved_bytes: int | None  # of its tensors; None where they were not counted
 
 
 class Watch:
@@ -42,6 +43,9 @@ class Watch:
 
 
 _watches: list[Watch] = []
+
+# What is surely kept in a GPU's or a processor's cache while a kernel runs.
+CACHED_BYTES = 256 * 1024
 
 
 @contextlib.contextmanager
@@ -93,4 +97,22 @@ class GuardedKernel:
             self._kernel(*args, **keywords)
         shape = (keywords.get("threads"), keywords.get("group_size"))
         for watch in _watches:
-            watch.launches.append(Launched(self.name, *shape, counts))
+            watch.launches.append(Launched(self.name, *shape, counts, _moved(args, counts)))
+
+
+def _moved(args: tuple[Any, ...], counts: Counts | None) -> int | None:
+    """Bytes of tensors that a launch asks for.
+
+    Numbers do not count, and a tensor that all rows share, such as a weight, counts once: it is
+    smaller than the largest one and small enough to stay in a cache.
+    """
+    if counts is None:
+        return None
+    sizes = {i: a.nbytes for i, a in enumerate(args) if isinstance(a, torch.Tensor) and a.dim()}
+    largest = max(sizes.values(), default=0)
+    total = counts.buffer_bytes.get(-1, 0)
+    for index, size in sizes.items():
+        asked = counts.buffer_bytes.get(index, 0)
+        shared = size < largest and size <= CACHED_BYTES
+        total += min(asked, size) if shared else asked
+    return total

@@ -22,10 +22,9 @@ Tensor = torch.Tensor
 Optional = torch.Tensor | None
 Shape = int | Sequence[int]
 
-# Rows of every strategy; none, one and several dimensions; nothing and one element.
+# Rows of several strategies, of one dimension and more; nothing, and (with options) one element.
 _SHAPES = (
     ((0, 8), 1),
-    ((3, 1), 1),
     ((2, 31), 1),
     ((32,), 1),
     ((2, 2, 33), 1),
@@ -342,7 +341,8 @@ class Family:
         return Case(" ".join(words), make)
 
     def _special_cases(self) -> list[Case]:
-        special = [self._case((3, 65), 1, parameters=False)]
+        # The gradient of a single element is what eps leaves of it: without a large one, noise.
+        special = [self._case((3, 1), 1, eps=1.0), self._case((3, 65), 1, parameters=False)]
         if self.centred:
             return [*special, self._case((2, 257), 1, eps=1e-3, mean=100.0)]
         return [*special, self._case((2, 96), 1, eps=1e-6, weight_offset=1.0)]

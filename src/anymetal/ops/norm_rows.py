@@ -237,7 +237,8 @@ class Norm:
     def column_gradients(
         self, grad: Rows, x: Rows, kept: torch.Tensor, shape: torch.Size, bias: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The gradients of a weight and a bias an element: sums over blocks of rows, then of blocks."""
+        """The gradients of a weight and a bias an element: sums over blocks of rows, then of
+        blocks."""
         if not x.tensor.numel():
             return _zeros(x.tensor, shape), _zeros(x.tensor, shape)
         choice = self.choice("columns", "any", x.tensor)

@@ -1,4 +1,5 @@
-"""The loads, stores, atomics and block copies of a function: what each touches, read from its text."""
+"""The loads, stores, atomics and block copies of a function: what each touches, read from its
+text."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _STORE = re.compile(rf"^store (atomic )?(?:volatile )?{_TYPE} .*?, ptr ({_POINTE
 _MODIFY = re.compile(rf"atomicrmw (?:volatile )?\w+ ptr ({_POINTER}), {_TYPE} ")
 _EXCHANGE = re.compile(rf"cmpxchg (?:weak )?(?:volatile )?ptr ({_POINTER}), {_TYPE} ")
 _COPY = re.compile(
-    rf"@llvm\.mem(?:cpy|move)\.[\w.]+\(ptr [^%@]*?({_POINTER}), ptr [^%@]*?({_POINTER}), i64 (%?[\w.]+)"
+    rf"@llvm\.mem(?:cpy|move)\.[\w.]+\(ptr [^%@]*?({_POINTER}), "
+    rf"ptr [^%@]*?({_POINTER}), i64 (%?[\w.]+)"
 )
 _FILL = re.compile(rf"@llvm\.memset\.[\w.]+\(ptr [^%@]*?({_POINTER}), i8 \S+, i64 (%?[\w.]+)")
 _ALIGN = re.compile(r", align (\d+)")

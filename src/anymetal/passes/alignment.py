@@ -20,9 +20,7 @@ def clamp_alignment(function: Function) -> None:
     """Lowers `align` on every plain load, store and block copy."""
     for instruction in function.instructions():
         text = instruction.text
-        if instruction.opcode in _MEMORY and " atomic " not in text:
-            instruction.text = _ALIGN.sub(_lowered, text)
-        elif (instruction.callee or "").startswith(_COPIES):
+        if (instruction.opcode in _MEMORY and " atomic " not in text) or (instruction.callee or "").startswith(_COPIES):
             instruction.text = _ALIGN.sub(_lowered, text)
 
 

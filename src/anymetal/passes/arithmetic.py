@@ -1,7 +1,8 @@
 """Integer arithmetic that never traps and is never undefined, as on a GPU.
 
 Division by zero gives 0 (and the remainder 0), the most negative number divided by -1 wraps, and a
-shift uses the low bits of its count. LLVM calls all of these undefined, and x86 traps on the first two.
+shift uses the low bits of its count. LLVM calls all of these undefined, and x86 traps on the first
+two.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ import re
 
 from anymetal.passes.ir import Function, Instruction
 
-_DIVISION = re.compile(r"^(\S+) = (sdiv|udiv|srem|urem)(?: exact)? (<\d+ x i\d+>|i\d+) (.+), ([^,!]+)")
-_SHIFT = re.compile(r"^(\S+) = (shl|lshr|ashr)((?: nuw| nsw| exact)*) (<\d+ x i\d+>|i\d+) (.+), ([^,!]+)")
+_DIVISION = re.compile(
+    r"^(\S+) = (sdiv|udiv|srem|urem)(?: exact)? (<\d+ x i\d+>|i\d+) (.+), ([^,!]+)"
+)
+_SHIFT = re.compile(
+    r"^(\S+) = (shl|lshr|ashr)((?: nuw| nsw| exact)*) (<\d+ x i\d+>|i\d+) (.+), ([^,!]+)"
+)
 
 
 def define_integer_arithmetic(function: Function) -> None:
@@ -19,7 +24,9 @@ def define_integer_arithmetic(function: Function) -> None:
     for block in function.blocks:
         rewritten: list[Instruction] = []
         for instruction in block.instructions:
-            rewritten.extend(_defined(instruction, f"am.a{len(rewritten)}.{block.label.strip(chr(34))}"))
+            rewritten.extend(
+                _defined(instruction, f"am.a{len(rewritten)}.{block.label.strip(chr(34))}")
+            )
         block.instructions = rewritten
 
 

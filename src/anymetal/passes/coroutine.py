@@ -1,8 +1,8 @@
 """A kernel with barriers or collectives becomes an LLVM coroutine, one instance a thread.
 
-Each `am_suspend` becomes `llvm.coro.suspend` after the thread has written down where it stands: a site
-number in loop-aware order, and what it waits for. The scheduler (engines/coroutine/runtime.cpp) resumes
-the lanes at the lowest site first.
+Each `am_suspend` becomes `llvm.coro.suspend` after the thread has written down where it stands: a
+site number in loop-aware order, and what it waits for. The scheduler
+(engines/coroutine/runtime.cpp) resumes the lanes at the lowest site first.
 
 A lane that skips a collective inside a loop must not run ahead into the next iteration and meet the
 others there. Loops with such a collective get one more suspend at the end of each iteration.
@@ -157,7 +157,8 @@ def _wrap(module: Module, function: Function) -> None:
     function.name = COROUTINE
     function.header = (
         f"define ptr @{COROUTINE}(ptr {buffers}, ptr {self_parameter}, ptr %coro.memory, "
-        f"ptr %coro.size.place) presplitcoroutine nounwind {attributes}{debug_reference(function)} {{"
+        f"ptr %coro.size.place) presplitcoroutine nounwind {attributes}"
+        f"{debug_reference(function)} {{"
     )
     function.blocks = [*_beginning(allocas, body[0].label), *body, *_end(self_parameter)]
 

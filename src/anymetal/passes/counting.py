@@ -25,6 +25,9 @@ _PLACES = {
 }
 _WAITS = {1: "barriers", 2: "simdgroup_barriers", 3: "collectives"}
 
+# What precedes a buffer's number; -1 stands for pointers into one of several buffers.
+BUFFER = "buffer "
+
 Costs = list[Counter[str]]
 
 
@@ -71,12 +74,16 @@ def _cost(block: Block, provenance: Provenance) -> Counter[str]:
 
 def _add_accesses(cost: Counter[str], instruction: Instruction, provenance: Provenance) -> None:
     for access in accesses_of(instruction):
-        place = _PLACES.get(provenance.root(access.pointer).origin)
+        root = provenance.root(access.pointer)
+        place = _PLACES.get(root.origin)
         if place is None:
             continue
+        size = int(access.size) if access.size.isdigit() else 0
+        if place == "device":
+            cost[f"{BUFFER}{root.number}"] += size
         if access.kind & ATOMIC:
             cost[f"{place}_atomics"] += 1
             continue
         verb, past = ("writes", "written") if access.kind & WRITE else ("reads", "read")
         cost[f"{place}_{verb}"] += 1
-        cost[f"{place}_bytes_{past}"] += int(access.size) if access.size.isdigit() else 0
+        cost[f"{place}_bytes_{past}"] += size

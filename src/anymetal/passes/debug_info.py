@@ -1,4 +1,5 @@
-"""Where an instruction comes from: the chain of places in LLVM's debug metadata, innermost first."""
+"""Where an instruction comes from: the chain of places in LLVM's debug metadata, innermost
+first."""
 
 from __future__ import annotations
 

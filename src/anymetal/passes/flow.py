@@ -1,8 +1,9 @@
 """Control flow of one function: an order of its blocks that keeps loops together.
 
-When lanes of a simdgroup stand at different places, those at the lowest place run first, so that they
-catch up with the others. "Lowest" must put everything inside a loop before everything after it: with
-plain reverse postorder, a lane that left a loop can come before a lane still in it, and the two never meet.
+When lanes of a simdgroup stand at different places, those at the lowest place run first, so that
+they catch up with the others. "Lowest" must put everything inside a loop before everything after
+it: with plain reverse postorder, a lane that left a loop can come before a lane still in it, and
+the two never meet.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def _entered_at(graph: Graph, members: frozenset[str], entry: str) -> str:
 
 
 def _components(graph: Graph, entry: str) -> list[list[str]]:
-    """Tarjan's strongly connected components, last in topological order first, without recursion."""
+    """Tarjan's strongly connected components, last in topological order first, without
+    recursion."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     on_stack: set[str] = set()

@@ -1,8 +1,8 @@
 """Puts a check before every access of a kernel, and in front of arithmetic that can go wrong.
 
-Each check returns the address to use: the one given, or that of a sink where the access is wrong, so
-that no kernel can write outside its buffers. The checks themselves are C++ (checker/shadow/fast.cpp),
-linked to the kernel as IR.
+Each check returns the address to use: the one given, or that of a sink where the access is wrong,
+so that no kernel can write outside its buffers. The checks themselves are C++
+(checker/shadow/fast.cpp), linked to the kernel as IR.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ class Instrument:
         return {match.group(1): self._layout.size(match.group(2)) for match in matches if match}
 
     def _find_arrays(self) -> None:
-        """Arrays of a thread that are indexed; each gets a shadow that says which bytes are written."""
+        """Arrays of a thread that are indexed; each gets a shadow that says which bytes are
+        written."""
         for instruction in self._function.instructions():
             for access in accesses_of(instruction):
                 root = self._provenance.root(access.pointer)
@@ -276,7 +277,9 @@ class Instrument:
 
     def _forget(self, array: str) -> Instruction:
         size, written = self._arrays[array]
-        return Instruction(f"call void @llvm.memset.p0.i64(ptr {written}, i8 0, i64 {size}, i1 false)")
+        return Instruction(
+            f"call void @llvm.memset.p0.i64(ptr {written}, i8 0, i64 {size}, i1 false)"
+        )
 
     def _begin(self) -> None:
         entry = self._function.blocks[0].instructions

@@ -1,8 +1,9 @@
-"""Loads whose value cannot change during a launch are marked so, and may leave the loop over threads.
+"""Loads whose value cannot change during a launch are marked so, and may leave the loop over
+threads.
 
-The table of buffer addresses, the shape of the grid and memory in the constant address space stay as
-they are; but LLVM must assume that a store to any buffer may change them. Without the marks a kernel
-that does nothing but scale its input reloads four arguments a thread and is not vectorised.
+The table of buffer addresses, the shape of the grid and memory in the constant address space stay
+as they are; but LLVM must assume that a store to any buffer may change them. Without the marks a
+kernel that does nothing but scale its input reloads four arguments a thread and is not vectorised.
 """
 
 from __future__ import annotations

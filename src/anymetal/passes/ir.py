@@ -1,8 +1,8 @@
 """LLVM's textual IR as functions, blocks and instructions that a pass can edit, and back to text.
 
 llvmlite can read IR values but not change them, so the passes work on text. LLVM prints IR in one
-canonical form (an instruction a line, `switch` being the only one that spans several), which is what
-this parser relies on; everything outside function bodies is kept verbatim.
+canonical form (an instruction a line, `switch` being the only one that spans several), which is
+what this parser relies on; everything outside function bodies is kept verbatim.
 """
 
 from __future__ import annotations

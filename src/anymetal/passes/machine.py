@@ -1,8 +1,8 @@
 """Puts the machine under a kernel: `am_self` becomes the thread's parameter, threadgroup variables
 become offsets into the threadgroup's memory.
 
-Everything the author wrote is inlined into one function by now; a primitive left in another function
-(a recursive one, say) has no thread to refer to, and is refused.
+Everything the author wrote is inlined into one function by now; a primitive left in another
+function (a recursive one, say) has no thread to refer to, and is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from anymetal.passes.ir import Function, Instruction, Module
 THREAD_MAIN = "am_thread_main"
 GROUP_MAIN = "am_group_main"
 PRIMITIVES = ("am_self", "am_suspend", "am_threadgroup_storage")
-# Offset of am_thread::group and of am_group::threadgroup_memory; machine.h has static_asserts on both.
+# Offset of am_thread::group and of am_group::threadgroup_memory; machine.h has static_asserts on
+# both.
 GROUP_OFFSET = 32
 THREADGROUP_MEMORY_OFFSET = 72
 _STORAGE_ARGUMENTS = re.compile(r"\(i32 [^)]*?(\d+), i64 [^)]*?(\d+), i64 [^)]*?(\d+)\)")
@@ -30,9 +31,10 @@ def refuse_primitives_outside(module: Module, kernel: str) -> None:
         for primitive in PRIMITIVES:
             if any(True for _ in function.calls(primitive)):
                 raise EngineError(
-                    f"kernel '{kernel}': the function '{function.name}' uses barriers, collectives or "
-                    "threadgroup variables and could not be inlined into the kernel (it is recursive or "
-                    "called through a pointer); move them into the kernel or make the call direct"
+                    f"kernel '{kernel}': the function '{function.name}' uses barriers, collectives"
+                    " or threadgroup variables and could not be inlined into the kernel (it is"
+                    " recursive or called through a pointer); move them into the kernel or make"
+                    " the call direct"
                 )
 
 
@@ -87,7 +89,9 @@ def _replace_storage(function: Function, places: dict[int, tuple[int, int]]) -> 
     entry = function.blocks[0].instructions
     first = next(i for i, instruction in enumerate(entry) if instruction.opcode != "alloca")
     entry[first:first] = [
-        Instruction(f"%am.group.place = getelementptr i8, ptr {self_parameter}, i64 {GROUP_OFFSET}"),
+        Instruction(
+            f"%am.group.place = getelementptr i8, ptr {self_parameter}, i64 {GROUP_OFFSET}"
+        ),
         Instruction("%am.group = load ptr, ptr %am.group.place"),
         Instruction(
             f"%am.memory.place = getelementptr i8, ptr %am.group, i64 {THREADGROUP_MEMORY_OFFSET}"
@@ -99,7 +103,8 @@ def _replace_storage(function: Function, places: dict[int, tuple[int, int]]) -> 
 def kept_attributes(module: Module, function: Function) -> str:
     """Target and floating-point attributes of a function, without what the optimiser inferred.
 
-    Inferred attributes (`memory(...)`, `willreturn`) describe the body before the passes changed it.
+    Inferred attributes (`memory(...)`, `willreturn`) describe the body before the passes changed
+    it.
     """
     references = re.findall(r"#\d+", function.header[function.header.rindex(")") :])
     text = " ".join(module.attribute_group(reference) for reference in references)

@@ -1,8 +1,8 @@
 """Marks in the author's code, before anything is inlined or simplified, what must be checked there.
 
 A shift or a division that stands in one branch may be computed for both once branches are folded; a
-call of a math function is gone once it is inlined. A mark is a call with a side effect, so that it stays
-where the operation was; passes/instrument.py makes the check of it.
+call of a math function is gone once it is inlined. A mark is a call with a side effect, so that it
+stays where the operation was; passes/instrument.py makes the check of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Which memory a pointer points into, as far as the code tells: followed back to where it was made."""
+"""Which memory a pointer points into, as far as the code tells: followed back to where it was
+made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The reference engine: every GPU thread is a coroutine, or a turn of a loop where nothing stops."""
+"""The reference engine: every GPU thread is a coroutine, or a turn of a loop where nothing
+stops."""
 
 from __future__ import annotations
 
@@ -73,7 +74,9 @@ def transform(
     function = module.function(THREAD_MAIN)
     used = sorted(_used_buffers(module))
     uses_log = any(True for _ in function.calls("am_log"))
-    constants = {a.index for a in program.arguments if a.space == "constant" and a.index is not None}
+    constants = {
+        a.index for a in program.arguments if a.space == "constant" and a.index is not None
+    }
     mark_invariant_loads(module, constants)
     replace_self(function)
     places = lay_out_threadgroup_memory(function)

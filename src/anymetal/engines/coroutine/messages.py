@@ -24,7 +24,9 @@ def deliver(sink: LogSink, kernel: str) -> None:
     runtime().free_log(ctypes.byref(sink))
     for record, values in _records(raw):
         text = format_message(_text(record.format), read_values(values))
-        source = "/".join(part for part in (_text(record.subsystem), _text(record.category)) if part)
+        source = "/".join(
+            part for part in (_text(record.subsystem), _text(record.category)) if part
+        )
         level = LEVELS[record.level] if 0 <= record.level < len(LEVELS) else logging.INFO
         logger.log(level, "%s: %s%s", kernel, f"[{source}] " if source else "", text)
     if dropped:

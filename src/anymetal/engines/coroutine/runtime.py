@@ -96,7 +96,8 @@ def runtime() -> Runtime:
 
 
 def start_early() -> None:
-    """Builds and starts the runtime beside whatever the caller does next, if it is not there yet."""
+    """Builds and starts the runtime beside whatever the caller does next, if it is not there
+    yet."""
     if _start.cache_info().currsize == 0:
         threading.Thread(target=_start_quietly, name="anymetal-runtime").start()
 

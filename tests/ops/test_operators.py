@@ -1,0 +1,237 @@
+"""Every operator, every dtype: results and gradients against float64, and what torch asks of one.
+
+The operators come from their declarations: a new one is tested here without a line added.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from judging import called, differentiable, doubled, judge, tensors_of
+
+import anymetal
+import anymetal.ops
+from anymetal.ops.declare import OPERATORS, Case, Operator
+
+CPU = torch.device("cpu")
+DIFFERENTIABLE = [name for name, operator in OPERATORS.items() if operator.differentiable]
+DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+each_operator = pytest.mark.parametrize("name", OPERATORS)
+each_differentiable = pytest.mark.parametrize("name", DIFFERENTIABLE)
+each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=DTYPES.values())
+
+
+@pytest.fixture(autouse=True)
+def poisoned_outputs() -> Iterator[None]:
+    """torch.empty gives NaN, so that an element no kernel writes is seen."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def test_poison_works() -> None:
+    assert torch.empty(5).isnan().all()
+
+
+def made(case: Case, dtype: torch.dtype) -> tuple[list[Any], dict[str, Any]]:
+    return case.make(dtype, CPU, torch.Generator().manual_seed(zlib.crc32(case.name.encode())))
+
+
+def own(operator: Operator) -> Any:
+    """Torch's own function, or the composition that the reference is."""
+    return operator.baseline or operator.reference
+
+
+def exact_call(operator: Operator, args: list[Any], keywords: dict[str, Any]) -> Any:
+    doubles = {name: doubled(value) for name, value in keywords.items()}
+    return operator.reference(*[doubled(arg) for arg in args], **doubles)
+
+
+def some(operator: Operator, count: int) -> list[Case]:
+    """A few cases that have elements, from the first to the last."""
+    filled = [case for case in operator.cases if _filled(case)]
+    step = max(1, (len(filled) - 1) // max(1, count - 1))
+    return list(reversed(filled[::-1][::step][:count]))
+
+
+def _filled(case: Case) -> bool:
+    args, _ = made(case, torch.float32)
+    return all(arg.numel() for arg in args if isinstance(arg, torch.Tensor))
+
+
+@each_operator
+def test_operator_has_cases_with_and_without_elements(name: str) -> None:
+    cases = OPERATORS[name].cases
+    filled = [_filled(case) for case in cases]
+    assert any(filled)
+    assert not all(filled)
+
+
+@each_operator
+@each_dtype
+def test_result_is_as_near_to_float64_as_torchs(name: str, dtype: torch.dtype) -> None:
+    operator = OPERATORS[name]
+    for case in operator.cases:
+        args, keywords = made(case, dtype)
+        judge(
+            operator(*args, **keywords),
+            exact_call(operator, args, keywords),
+            own(operator)(*args, **keywords),
+            f"{name} {case.name}",
+        )
+
+
+@each_differentiable
+@each_dtype
+def test_gradient_is_as_near_to_float64_as_torchs(name: str, dtype: torch.dtype) -> None:
+    operator = OPERATORS[name]
+    for case in operator.cases:
+        args, keywords = made(case, dtype)
+        doubles = [doubled(arg) for arg in args]
+        double_keywords = {key: doubled(value) for key, value in keywords.items()}
+        judge(
+            called(operator, args, keywords),
+            called(operator.reference, doubles, double_keywords),
+            called(own(operator), args, keywords),
+            f"gradient of {name} {case.name}",
+        )
+
+
+@each_operator
+def test_operator_has_a_gradient_or_says_why_not(name: str) -> None:
+    operator = OPERATORS[name]
+    args, keywords = made(some(operator, 1)[0], torch.float32)
+    for arg in args:
+        if differentiable(arg):
+            arg.requires_grad_()
+    outputs = [out for out in tensors_of(operator(*args, **keywords)) if out.requires_grad]
+    assert outputs
+    total = sum((out.sum() for out in outputs), start=torch.zeros(()))
+    if operator.differentiable:
+        total.backward()
+    else:
+        with pytest.raises(RuntimeError, match=f"anymetal::{name} has no gradient: "):
+            total.backward()
+
+
+@each_operator
+def test_opcheck_passes(name: str) -> None:
+    operator = OPERATORS[name]
+    args, keywords = made(some(operator, 2)[-1], torch.float32)
+    if operator.differentiable:
+        args = [arg.requires_grad_() if differentiable(arg) else arg for arg in args]
+    overload = getattr(torch.ops.anymetal, name).default
+    torch.library.opcheck(overload, tuple(args), keywords)
+
+
+@each_differentiable
+def test_compiled_call_and_gradient_are_the_same(name: str) -> None:
+    operator = OPERATORS[name]
+    args, keywords = made(some(operator, 2)[-1], torch.float32)
+    # aot_eager traces forward and backward as the default backend does, and needs no compiler.
+    compiled = torch.compile(
+        lambda *args: operator(*args, **keywords), fullgraph=True, backend="aot_eager"
+    )
+    for mine, eager in zip(
+        tensors_of(compiled(*args)), tensors_of(operator(*args, **keywords)), strict=True
+    ):
+        torch.testing.assert_close(mine, eager, rtol=0, atol=0, equal_nan=True)
+    pairs = zip(called(compiled, args, {}), called(operator, args, keywords), strict=False)
+    for mine, eager in pairs:
+        torch.testing.assert_close(mine, eager, rtol=0, atol=0, equal_nan=True)
+    torch._dynamo.reset()
+
+
+@each_operator
+def test_checker_is_silent(name: str) -> None:
+    operator = OPERATORS[name]
+    for case in some(operator, 3):
+        args, keywords = made(case, torch.bfloat16)
+        with anymetal.check() as report:
+            operator(*args, **keywords)
+        assert not report.findings, report
+
+
+def offset(tensor: torch.Tensor, elements: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same values `elements` into a larger tensor of NaN, and that larger tensor."""
+    around = torch.full((tensor.numel() + 2 * elements,), float("nan"), dtype=tensor.dtype)
+    inside = around[elements : elements + tensor.numel()].view(tensor.shape)
+    return inside.copy_(tensor), around
+
+
+@each_operator
+def test_offset_views_over_a_sentinel(name: str) -> None:
+    operator = OPERATORS[name]
+    for case in some(operator, 3):
+        args, keywords = made(case, torch.float16)
+        pairs = [offset(arg) if differentiable(arg) else (arg, None) for arg in args]
+        before = [around.clone() for _, around in pairs if around is not None]
+        moved = [inside for inside, _ in pairs]
+        judge(
+            operator(*moved, **keywords),
+            exact_call(operator, args, keywords),
+            own(operator)(*args, **keywords),
+            f"{name} {case.name} at an offset",
+        )
+        after = [around for _, around in pairs if around is not None]
+        for old, new in zip(before, after, strict=True):
+            assert torch.equal(old.view(torch.int16), new.view(torch.int16))
+
+
+def transposed(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.transpose(0, -1).contiguous().transpose(0, -1) if tensor.dim() > 1 else tensor
+
+
+def every_other(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dim() == 0:
+        return tensor
+    return torch.stack([tensor, torch.full_like(tensor, float("nan"))], -1)[..., 0]
+
+
+def padded(tensor: torch.Tensor) -> torch.Tensor:
+    """Rows with three elements of something else behind each."""
+    if tensor.dim() == 0:
+        return tensor
+    return torch.nn.functional.pad(tensor, (0, 3), value=float("nan"))[..., : tensor.shape[-1]]
+
+
+@pytest.mark.parametrize("strides", [transposed, every_other, padded])
+@each_operator
+def test_strided_inputs(name: str, strides: Any) -> None:
+    operator = OPERATORS[name]
+    for case in some(operator, 3):
+        args, keywords = made(case, torch.float32)
+        strided = [strides(arg) if differentiable(arg) else arg for arg in args]
+        judge(
+            operator(*strided, **keywords),
+            exact_call(operator, args, keywords),
+            own(operator)(*args, **keywords),
+            f"{name} {case.name}",
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int32], ids=["float64", "int32"])
+@each_operator
+def test_wrong_dtype_says_which_operator_and_dtype(name: str, dtype: torch.dtype) -> None:
+    operator = OPERATORS[name]
+    args, keywords = made(some(operator, 1)[0], torch.float32)
+    wrong = [arg.to(dtype) if differentiable(arg) else arg for arg in args]
+    with pytest.raises(TypeError, match=rf"{name}: .*{str(dtype).removeprefix('torch.')}"):
+        operator(*wrong, **keywords)
+
+
+@each_operator
+def test_tensor_past_32_bits_is_refused(name: str) -> None:
+    operator = OPERATORS[name]
+    args, keywords = made(some(operator, 1)[0], torch.bfloat16)
+    first = next(arg for arg in args if differentiable(arg))
+    # One element in memory, 2^31 and more to the kernel.
+    shape = [1] * (max(first.dim(), 1) - 1) + [2**31 + 2]
+    large = torch.zeros(1, dtype=torch.bfloat16).expand(shape)
+    same = [large if differentiable(a) and a.shape == first.shape else a for a in args]
+    with pytest.raises(ValueError, match="2147483650"):
+        operator(*same, **keywords)
