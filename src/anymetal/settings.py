@@ -62,7 +62,7 @@ CHECK = Setting(
 CHECK_LEVEL = Setting(
     "ANYMETAL_CHECK_LEVEL",
     "2",
-    "optimisation of checked kernels, 0 to 3, done after the checks are in: no finding depends on it",
+    "optimisation of checked kernels, 0 to 3, after the checks are in: no finding depends on it",
 )
 
 DEVICE = Setting("ANYMETAL_DEVICE", "0", "1 gives torch a virtual mps device when it is imported")

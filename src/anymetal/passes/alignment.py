@@ -19,9 +19,9 @@ LARGEST = 4
 def clamp_alignment(function: Function) -> None:
     """Lowers `align` on every plain load, store and block copy."""
     for instruction in function.instructions():
-        text = instruction.text
-        if (instruction.opcode in _MEMORY and " atomic " not in text) or (instruction.callee or "").startswith(_COPIES):
-            instruction.text = _ALIGN.sub(_lowered, text)
+        plain = instruction.opcode in _MEMORY and " atomic " not in instruction.text
+        if plain or (instruction.callee or "").startswith(_COPIES):
+            instruction.text = _ALIGN.sub(_lowered, instruction.text)
 
 
 def _lowered(match: re.Match[str]) -> str:

@@ -25,7 +25,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getDefaultStream(c10::Device) const override { return only_stream(); }
   c10::Stream getNewStream(c10::Device, int) const override { return only_stream(); }
   c10::Stream exchangeStream(c10::Stream) const override { return only_stream(); }
-  bool queryStream(const c10::Stream&) const override { return stream.idle(); }
+  bool queryStream(const c10::Stream&) const override { return stream.finished(); }
   void synchronizeStream(const c10::Stream&) const override { stream.synchronize(); }
   void synchronizeDevice(const c10::DeviceIndex) const override { stream.synchronize(); }
   void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}
@@ -37,7 +37,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     *static_cast<double*>(*event) = milliseconds_now();
   }
   void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void*) const override { return stream.idle(); }
+  bool queryEvent(void*) const override { return stream.finished(); }
   void synchronizeEvent(void*) const override { stream.synchronize(); }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
     delete static_cast<double*>(event);

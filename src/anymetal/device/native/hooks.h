@@ -108,7 +108,7 @@ struct Hooks final : at::MPSHooksInterface {
   }
   void waitForEvent(uint32_t) const override {}
   void synchronizeEvent(uint32_t) const override { stream.synchronize(); }
-  bool queryEvent(uint32_t) const override { return stream.idle(); }
+  bool queryEvent(uint32_t) const override { return stream.finished(); }
   double elapsedTimeOfEvents(uint32_t start, uint32_t end) const override {
     return events.elapsed(start, end);
   }

@@ -143,9 +143,11 @@ inline at::Tensor see_from_host(const at::Tensor& bytes) {
   stream.synchronize();
   at::Tensor alias = host_alias(bytes);
   if (!stream.asynchronous()) return alias;
-  at::Tensor visible = alias.clone();
-  stream.watch(std::move(alias), visible);
-  return visible;
+  const auto view = std::make_shared<HostView>(alias);
+  stream.watch(view);
+  auto storage =
+      make_storage(HostView::memory(view), alias.storage().nbytes(), c10::GetCPUAllocator());
+  return tensor_like(std::move(storage), c10::DispatchKey::CPU, alias);
 }
 
 inline void register_kernels(torch::Library& device) {

@@ -25,20 +25,35 @@ namespace anymetal {
 using DrainQueue = const char* (*)(int synchronize);
 
 // What the host sees of a storage through an alias: a copy that is renewed when it synchronizes.
-struct HostView {
-  at::Tensor device;         // bytes of the device, as a tensor of the host
-  at::Tensor visible;        // the alias that the program holds
-  std::vector<char> before;  // what was visible at the last synchronization
+// The memory of the alias owns it; it is gone when the program has dropped the alias.
+class HostView {
+ public:
+  explicit HostView(at::Tensor bytes)
+      : device_(std::move(bytes)),
+        visible_(begin(), begin() + device_.nbytes()),
+        before_(visible_) {}
 
+  // Carries what the program wrote to the device, and what the device has to the program.
   void renew() {
-    char* shown = static_cast<char*>(visible.mutable_data_ptr());
-    char* real = static_cast<char*>(device.mutable_data_ptr());
-    for (size_t i = 0; i < before.size(); ++i) {
-      if (shown[i] != before[i]) real[i] = shown[i];  // the program wrote here
+    char* real = begin();
+    for (size_t i = 0; i < before_.size(); ++i) {
+      if (visible_[i] != before_[i]) real[i] = visible_[i];
     }
-    std::memcpy(shown, real, before.size());
-    std::memcpy(before.data(), real, before.size());
+    visible_.assign(real, real + before_.size());  // the size is the same, and so is the address
+    before_ = visible_;
   }
+
+  static c10::DataPtr memory(const std::shared_ptr<HostView>& view) {
+    return {view->visible_.data(), new std::shared_ptr<HostView>(view), &forget, c10::kCPU};
+  }
+
+ private:
+  static void forget(void* owner) { delete static_cast<std::shared_ptr<HostView>*>(owner); }
+
+  char* begin() const { return static_cast<char*>(device_.mutable_data_ptr()); }
+
+  at::Tensor device_;  // bytes of the device, as a tensor of the host
+  std::vector<char> visible_, before_;
 };
 
 class Stream {
@@ -55,6 +70,12 @@ class Stream {
 
   bool idle() const {
     return !queued_.load(std::memory_order_acquire) && !late_.load(std::memory_order_acquire);
+  }
+
+  // Whether all work is done; the host may still have to look again at what it sees.
+  bool finished() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return !queued_.load(std::memory_order_acquire) && to_host_.empty() && to_device_.empty();
   }
 
   void flush() {
@@ -87,14 +108,9 @@ class Stream {
     late_.store(true, std::memory_order_release);
   }
 
-  void watch(at::Tensor device, const at::Tensor& visible) {
-    const char* bytes = static_cast<const char*>(visible.const_data_ptr());
-    auto view = std::make_unique<HostView>();
-    view->before.assign(bytes, bytes + visible.nbytes());
-    view->device = std::move(device);
-    view->visible = visible;
+  void watch(const std::shared_ptr<HostView>& view) {
     std::lock_guard<std::mutex> lock(mutex_);
-    views_.push_back(std::move(view));
+    views_.push_back(view);
     late_.store(true, std::memory_order_release);
   }
 
@@ -132,9 +148,10 @@ class Stream {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       copies.swap(to_host_);
-      for (auto& view : views_) view->renew();
-      // An alias that only this list still holds is seen by nobody.
-      std::erase_if(views_, [](auto& view) { return view->visible.storage().use_count() == 1; });
+      std::erase_if(views_, [](const auto& view) { return view.expired(); });
+      for (const auto& view : views_) {
+        if (const auto alive = view.lock()) alive->renew();
+      }
       late_.store(!to_device_.empty() || !views_.empty(), std::memory_order_release);
     }
     run(std::move(copies));
@@ -146,7 +163,7 @@ class Stream {
   std::atomic<bool> late_{false};
   std::mutex mutex_;
   std::vector<Copy> to_host_, to_device_;
-  std::vector<std::unique_ptr<HostView>> views_;
+  std::vector<std::weak_ptr<HostView>> views_;
 };
 
 // Never destroyed: threads of the program may still wait when the process ends.
