@@ -4,6 +4,7 @@
 #   make test         all tests
 #   make lint         formatting, style and types
 #   make conformance  compile the kernels of a published package and of torch's headers
+#   make op-db        torch's own operator samples on the virtual mps device, against the CPU
 #   make bench        time the engine
 #
 # PYTHON chooses the interpreter. PIP_FLAGS is handed to pip: on Linux,
@@ -17,11 +18,11 @@ BIN := $(VENV)/bin
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format conformance bench clean
+.PHONY: help demo test lint format conformance op-db bench clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q' | head -1
-	@sed -n 's/^#   make \([a-z]*  \)/  make \1/p' Makefile
+	@sed -n 's/^#   make \([a-z-]*  \)/  make \1/p' Makefile
 
 demo: $(VENV)/.installed
 	$(BIN)/anymetal demo
@@ -41,8 +42,12 @@ format: $(VENV)/.developer
 conformance: $(VENV)/.developer
 	$(BIN)/python -m conformance
 
+op-db: $(VENV)/.developer
+	$(BIN)/python -m conformance.op_db
+
 bench: $(VENV)/.developer
 	$(BIN)/python benchmarks/engines.py
+	$(BIN)/python benchmarks/device.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

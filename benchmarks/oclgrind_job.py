@@ -2,9 +2,9 @@
 
     oclgrind [--data-races] python benchmarks/oclgrind_job.py NAME GROUPS...
 
-checker.py starts it. Oclgrind interprets: a whole workload would take minutes to hours, so that
-only the first GROUPS work groups run, over the whole workload's data, and what they wrote is
-compared with float64.
+checker.py starts it. Oclgrind interprets, and a whole workload would take minutes to hours: only
+the first GROUPS work groups run, over the whole workload's data, and what they wrote is compared
+with float64.
 """
 
 from __future__ import annotations

@@ -110,14 +110,16 @@ def print_lint_totals(
 
 def print_outcomes(console: Console, outcomes: list[Outcome]) -> None:
     table = Table(title="Run against float64")
-    for heading in ("kernel", "inputs", "error", "allowed", "verdict"):
+    for heading in ("kernel", "inputs", "error", "allowed", "verdict", "found"):
         table.add_column(heading, justify="right" if heading in ("error", "allowed") else "left")
     for outcome in outcomes:
         error = "-" if outcome.error is None else f"{outcome.error:.1e}"
         limit = f"{outcome.case.tolerance.limit:.1e}"
         verdict = VERDICTS[outcome.verdict]
-        table.add_row(outcome.case.kernel, escape(outcome.case.note), error, limit, verdict)
+        found = ", ".join(f"{f.kind} {f.line}" for f in outcome.findings)
+        table.add_row(outcome.case.kernel, escape(outcome.case.note), error, limit, verdict, found)
     console.print(table)
+    print_findings(console, outcomes)
     print_group(console, outcomes, "kernel's fault", "Wrong because the kernel itself is wrong:")
     print_group(console, outcomes, "refused", "Refused, as a Mac refuses them:")
     print_group(console, outcomes, "our fault", "Wrong here:")
@@ -126,6 +128,20 @@ def print_outcomes(console: Console, outcomes: list[Outcome]) -> None:
     kernels = len({outcome.case.kernel for outcome in outcomes})
     parts = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
     console.print(f"{len(outcomes)} cases of {kernels} kernels: {parts}.")
+
+
+def print_findings(console: Console, outcomes: list[Outcome]) -> None:
+    """Each defect once, with its line: template instances of a kernel share theirs."""
+    seen: dict[tuple[object, ...], str] = {}
+    for outcome in outcomes:
+        for finding in outcome.findings:
+            key = (outcome.case.file, finding.kind, finding.severity, finding.line)
+            place = f"{outcome.case.file}:{finding.line}"
+            seen.setdefault(key, f"  {place}: {finding.severity} {finding.kind}: {finding.message}")
+    if seen:
+        console.print("What the checker finds in these kernels:", style="bold")
+    for line in seen.values():
+        console.print(line, markup=False)
 
 
 def print_group(console: Console, outcomes: list[Outcome], verdict: str, title: str) -> None:
@@ -160,6 +176,10 @@ def as_json(
                 "allowed": outcome.case.tolerance.limit,
                 "verdict": outcome.verdict,
                 "detail": outcome.detail,
+                "findings": [
+                    {"kind": f.kind, "severity": f.severity, "line": f.line, "message": f.message}
+                    for f in outcome.findings
+                ],
             }
             for outcome in outcomes
         ],

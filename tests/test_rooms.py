@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "anymetal"
 ORDER = (
     "pytest_plugin",
     "cli",
+    "bench",
     "patch",
     "ops",
     "launch",

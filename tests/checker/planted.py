@@ -28,9 +28,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from bad_kernel import Argument, BadKernel, run, run_checked
+from bad_kernel import BadKernel, run, run_checked
 from defects import Defect, plant
+from guards import Guarded, guarded
 
 from anymetal.errors import KernelSyntaxError
 
@@ -85,7 +85,6 @@ LAUNCHES: dict[str, tuple[str, ...]] = {
 ORDER = ("drop barrier", "narrow barrier", "swap flag", "no atomic")
 # What threads share is atomic throughout.
 ATOMICS_ONLY = ("histogram",)
-_GUARD = 256
 
 
 @dataclass(frozen=True)
@@ -156,45 +155,26 @@ def _explain(defect: Defect) -> Outcome:
     changed = False
     for words in defect.launches:
         for seed in range(3):
-            expected = _guarded(launch_of(defect.kernel, correct, words), seed, 0)
+            expected = _guarded_run(launch_of(defect.kernel, correct, words), seed, 0)
             results = [
-                _guarded(launch_of(defect.kernel, defect.text, words), seed, fill)
+                _guarded_run(launch_of(defect.kernel, defect.text, words), seed, fill)
                 for fill in (0, 0x41)
             ]
-            if any(result.guards_changed for result in results):
+            if any(result.touched() for result in results):
                 return Outcome(defect, "missed", "memory outside a tensor was written")
-            if results[0].contents != results[1].contents:
+            if results[0].contents() != results[1].contents():
                 return Outcome(defect, "missed", "the result depends on memory outside a tensor")
-            changed |= results[0].contents != expected.contents
+            changed |= results[0].contents() != expected.contents()
     if changed:
         return Outcome(defect, "wrong value", "only valid, written and ordered memory is accessed")
     return Outcome(defect, "equivalent", "same results on every input, nothing outside touched")
 
 
-@dataclass(frozen=True)
-class Guarded:
-    """What an unchecked run left in the tensors and in the guard bytes around them."""
-
-    contents: tuple[bytes, ...]
-    guards_changed: bool
-
-
-def _guarded(kernel: BadKernel, seed: int, fill: int) -> Guarded:
-    arguments: list[Argument] = []
-    arenas: list[tuple[torch.Tensor, int]] = []
-    for argument in kernel.arguments(seed):
-        if isinstance(argument, torch.Tensor):
-            size = argument.numel() * argument.element_size()
-            arena = torch.full((size + 2 * _GUARD,), fill, dtype=torch.uint8)
-            inside = arena[_GUARD : _GUARD + size].view(argument.dtype).view(argument.shape)
-            arenas.append((arena, size))
-            arguments.append(inside.copy_(argument))
-        else:
-            arguments.append(argument)
-    run(kernel, arguments)
-    contents = tuple(arena[_GUARD : _GUARD + size].numpy().tobytes() for arena, size in arenas)
-    guards = [torch.cat((arena[:_GUARD], arena[_GUARD + size :])) for arena, size in arenas]
-    return Guarded(contents, any(bool((guard != fill).any()) for guard in guards))
+def _guarded_run(kernel: BadKernel, seed: int, fill: int) -> Guarded:
+    """An unchecked run between guard bytes."""
+    memory = guarded(kernel.arguments(seed), fill)
+    run(kernel, memory.arguments)
+    return memory
 
 
 def summary(outcomes: list[Outcome]) -> str:

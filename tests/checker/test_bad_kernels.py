@@ -6,6 +6,7 @@ import re
 
 import pytest
 from bad_kernel import CORPUS, FIXED, BadKernel, all_kernels, run_checked
+from guards import guarded
 
 from anymetal.checker.finding import KINDS, Finding
 from anymetal.checker.report import Report
@@ -56,6 +57,17 @@ def test_findings_as_the_comment_says(
 def test_report_is_the_same_every_run(name: str) -> None:
     bad = next(bad for bad in KERNELS if bad.name == name)
     assert run_checked(bad).findings == run_checked(bad).findings
+
+
+@pytest.mark.parametrize("fill", [0, 0x41])
+def test_wrong_kernels_write_nothing_outside(fill: int) -> None:
+    """Not even between guard bytes whose values lead an index or a pointer astray."""
+    for bad in KERNELS:
+        if any(expected.kind in ("out_of_bounds", "element_size") for expected in bad.expected):
+            memory = guarded(bad.arguments(), fill)
+            report = run_checked(bad, memory.arguments)
+            assert report.errors, bad.name
+            assert not memory.touched(), bad.name
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "silence"])

@@ -56,12 +56,12 @@ def test_correct_kernel_is_silent_and_right(kernel: str) -> None:
 
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest) -> Iterator[list[Outcome]]:
-    """Collects what became of the sample and prints the rate; a worker of xdist has no terminal."""
+    """Collects what became of the sample and prints the rate, past pytest's capture."""
     collected: list[Outcome] = []
     yield collected
-    terminal = request.config.pluginmanager.getplugin("terminalreporter")
-    if terminal is not None:
-        terminal.write_line(f"\n{summary(collected)}")
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        print(f"\n{summary(collected)}")
 
 
 @pytest.mark.parametrize("defect", SAMPLE, ids=lambda defect: defect.name)

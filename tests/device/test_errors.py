@@ -77,7 +77,7 @@ def test_sparse_tensors_are_refused_clearly() -> None:
 
 
 def test_set_to_another_device_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="different device|same device"):
+    with pytest.raises(RuntimeError, match="different device"):
         torch.ones(3, device="mps").set_(torch.ones(3))
 
 

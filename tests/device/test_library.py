@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from anymetal.device import enable
+
 
 @pytest.fixture(scope="module")
 def library(mps: torch.device) -> Iterator[torch.library.Library]:
@@ -26,8 +28,6 @@ def test_kernel_is_chosen_by_device(library: torch.library.Library) -> None:
 
 
 def test_operator_without_mps_kernel_is_missing(library: torch.library.Library) -> None:
-    from anymetal.device import enable
-
     x = torch.ones(2, device="mps")
     assert torch.ops.device_test.only_cpu(x).tolist() == [6, 6]
     assert torch.ops.device_test.only_cpu(x).is_mps

@@ -67,7 +67,7 @@ kernel void neighbours(device uint* y, uint inside [[thread_index_in_threadgroup
     mine[lane] = inside + round;
     simdgroup_barrier(mem_flags::mem_threadgroup);
     y[inside] = mine[(lane + 1) % 32];
-    simdgroup_barrier(mem_flags::mem_none);
+    simdgroup_barrier(mem_flags::mem_threadgroup);
   }}
 }}"""
     y = torch.zeros(96, dtype=torch.int32)

@@ -1,4 +1,4 @@
-"""How far a result may be from float64: twice as far as torch's own, above a floor a dtype."""
+"""Calls of an operator and its gradient, and the library's rule for how wrong they may be."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-# Relative to the largest value: a few roundings of float32, one of the narrow types.
-FLOORS = {torch.float32: 1e-6, torch.float16: 1.0e-3, torch.bfloat16: 8.0e-3}
+from anymetal.bench.judge import judge as judged
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
@@ -27,32 +26,12 @@ def differentiable(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-def error(result: torch.Tensor, exact: torch.Tensor) -> float:
-    """The largest error; infinite where NaNs or infinities are not those of the exact result."""
-    expected = exact.to(result.dtype)
-    special = ~torch.isfinite(expected)
-    if not torch.equal(result[special].nan_to_num(123.0), expected[special].nan_to_num(123.0)):
-        return float("inf")
-    if torch.isfinite(result).logical_not().logical_and(~special).any():
-        return float("inf")
-    if special.all():
-        return 0.0
-    return float((result.double() - exact)[~special].abs().max())
-
-
 def judge(result: Any, exact: Any, own: Any, where: str) -> None:
     """Fails unless `result` is about as near to `exact` as torch's `own` result."""
-    triples = zip(tensors_of(result), tensors_of(exact), tensors_of(own), strict=True)
-    for index, (result_tensor, right, own_tensor) in enumerate(triples):
-        mine, torchs = result_tensor.detach().cpu(), own_tensor.detach().cpu()
-        assert mine.shape == right.shape, f"{where}, result {index}: shape {tuple(mine.shape)}"
-        assert mine.dtype == torchs.dtype, f"{where}, result {index}: dtype {mine.dtype}"
-        if mine.numel() == 0:
-            continue
-        scale = float(right[torch.isfinite(right)].abs().amax()) if right.isfinite().any() else 0
-        limit = max(2 * error(torchs, right), FLOORS[mine.dtype] * scale)
-        found = error(mine, right)
-        assert found <= limit, f"{where}, result {index}: error {found:.3g}, limit {limit:.3g}"
+    mine, torchs = tensors_of(result), tensors_of(own)
+    assert [tensor.dtype for tensor in mine] == [tensor.dtype for tensor in torchs], where
+    judgement = judged(mine, torchs, tensors_of(exact), mine[0].dtype)
+    assert judgement.passed, f"{where}: {judgement}"
 
 
 def called(function: Callable[..., Any], args: list[Any], keywords: dict[str, Any]) -> Any:

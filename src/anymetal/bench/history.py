@@ -90,16 +90,18 @@ def read_times(path: Path) -> dict[Key, Times]:
     """Our times in an earlier run: a file that --json printed, or the last of each in a history."""
     text = path.read_text()
     try:
-        rows = _rows(text)
-        return {
+        found = {
             (row["operator"], row["dtype"], row["shape"], row["direction"]): Times(
                 **row["microseconds"][OURS]
             )
-            for row in rows
+            for row in _rows(text)
             if OURS in row["microseconds"]
         }
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: no benchmark that `anymetal bench` wrote: {error}") from None
+    if not found:
+        raise ValueError(f"{path}: no benchmark in it has a time")
+    return found
 
 
 def changes(rows: Sequence[Row], earlier: dict[Key, Times]) -> list[Change]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -48,7 +49,7 @@ def run(
     outputs: Outputs,
 ) -> bool:
     """Measure; False when a result is wrong or, against an earlier run, a row became slower."""
-    earlier = history.read_times(outputs.compare) if outputs.compare else {}
+    earlier = _earlier(outputs.compare)
     machine = describe(device)
     busy = load()
     wanted = chosen_dtypes(dtypes)
@@ -75,6 +76,13 @@ def run(
         console.print(changes_table(found, outputs.compare))
     slower = any(change.verdict == "slower" for change in found)
     return bool(rows) and all(row.right for row in rows) and not slower
+
+
+def _earlier(path: Path | None) -> dict[history.Key, Times]:
+    try:
+        return history.read_times(path) if path else {}
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def forwards(operators: Sequence[Operator]) -> list[Operator]:
@@ -152,7 +160,7 @@ def _contender(row: Row, name: str) -> str | Text:
     if name not in row.judgements:
         return "-"
     if name not in row.times:
-        return Text("wrong", "bold red")
+        return Text("wrong" if name == OURS else f"error {row.judgements[name].error:.0e}", "red")
     return _time(row.times[name])
 
 

@@ -7,6 +7,7 @@ which is how the benchmarks know the memory traffic of an operator.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -100,6 +101,12 @@ class GuardedKernel:
             watch.launches.append(Launched(self.name, *shape, counts, _moved(args, counts)))
 
 
+def _bytes(tensor: torch.Tensor) -> int:
+    """The memory of a tensor; dimensions that are only repeated take none."""
+    kept = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
+    return math.prod(kept) * tensor.element_size()
+
+
 def _moved(args: tuple[Any, ...], counts: Counts | None) -> int | None:
     """Bytes of tensors that a launch asks for.
 
@@ -108,7 +115,7 @@ def _moved(args: tuple[Any, ...], counts: Counts | None) -> int | None:
     """
     if counts is None:
         return None
-    sizes = {i: a.nbytes for i, a in enumerate(args) if isinstance(a, torch.Tensor) and a.dim()}
+    sizes = {i: _bytes(a) for i, a in enumerate(args) if isinstance(a, torch.Tensor) and a.dim()}
     largest = max(sizes.values(), default=0)
     total = counts.buffer_bytes.get(-1, 0)
     for index, size in sizes.items():

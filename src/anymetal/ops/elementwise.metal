@@ -199,7 +199,7 @@ template <typename T, typename F, uint width>
   const uint column = in_grid.x * width;
   const uint first = in_grid.y * block;
   const V b = Width<width>::load(bias + column);
-  CompensatedSum<V> sum;
+  CompensatedSum<V> sum = {V(0.0f), V(0.0f)};
   for (uint row = first; row < min(first + block, rows); ++row) {
     const V dy = Width<width>::load(gradient + row * strides[0] + column);
     const V dx = dy * F::slope(Width<width>::load(x + row * strides[1] + column) + b);
@@ -215,7 +215,7 @@ template <typename T>
                            constant uint& columns [[buffer(2)]],
                            constant uint& blocks [[buffer(3)]],
                            uint column [[thread_position_in_grid]]) {
-  CompensatedSum<float> sum;
+  CompensatedSum<float> sum = {0.0f, 0.0f};
   for (uint i = 0; i < blocks; ++i) sum.add(sums[long(i) * columns + column]);
   total[column] = T(sum.total);
 }

@@ -19,11 +19,12 @@ inline typename Width<width>::type read(device const T* x, device const T* other
   return W::template rounded<T>(total);
 }
 
-// The same without storing: the first element, which every thread needs.
+// The same without storing: the first element, as shift_of gives it.
 template <typename N, bool residual, typename T>
-inline float first_of(device const T* x, device const T* other) {
-  if constexpr (!residual) return shift_of<N>(x);
-  return N::centred ? float(T(float(*x) + float(*other))) : 0.0f;
+inline float first_of(device const T* x, device const T* other, thread const Team& team) {
+  if constexpr (!residual) return shift_of<N>(x, team);
+  if constexpr (!N::centred) return 0.0f;
+  return simd_broadcast_first(team.lane == 0 ? float(T(float(*x) + float(*other))) : 0.0f);
 }
 
 // --- forward --------------------------------------------------------------------------------------
@@ -32,7 +33,8 @@ template <typename T, typename N, bool residual, bool alone, uint width>
 [[kernel]] void norm_held(device const T* x [[buffer(0)]], device const T* other [[buffer(1)]],
                           device const T* weight [[buffer(2)]], device const T* bias [[buffer(3)]],
                           device T* y [[buffer(4)]], device T* sum [[buffer(5)]],
-                          constant long* numbers [[buffer(6)]], constant long* strides [[buffer(7)]],
+                          constant long* numbers [[buffer(6)]],
+                          constant long* strides [[buffer(7)]],
                           constant float* eps_and_offset [[buffer(8)]],
                           uint2 in_grid [[thread_position_in_grid]],
                           uint2 in_group [[thread_position_in_threadgroup]],
@@ -49,7 +51,7 @@ template <typename T, typename N, bool residual, bool alone, uint width>
   other += row * strides[1];
   y += row * strides[2];
   sum += row * strides[2];
-  const float shift = first_of<N, residual>(x, other);
+  const float shift = first_of<N, residual>(x, other, team);
 
   typename W::type held[held_elements / width];
   for (uint step = 0; step < held_elements / width; ++step) {
@@ -89,7 +91,7 @@ template <typename T, typename N, bool residual, uint width>
   other += row * strides[1];
   y += row * strides[2];
   sum += row * strides[2];
-  const float shift = first_of<N, residual>(x, other);
+  const float shift = first_of<N, residual>(x, other, team);
 
   Running<N, typename W::type> running;
   const uint stride = team.size * width;
@@ -125,7 +127,7 @@ template <typename T, typename N, bool residual, uint width>
   x += group.y * strides[0];
   other += group.y * strides[1];
   sum += group.y * strides[2];
-  const float shift = first_of<N, residual>(x, other);
+  const float shift = first_of<N, residual>(x, other, team);
 
   const uint begin = group.x * sizes.chunk;
   const uint end = min(begin + sizes.chunk, sizes.columns);
@@ -163,7 +165,7 @@ template <typename T, typename N, uint width>
   x += group.y * strides[0];
   y += group.y * strides[1];
   const Moments moments =
-      chunked_moments<N>(partials + 2 * group.y * groups.x, shift_of<N>(x), sizes,
+      chunked_moments<N>(partials + 2 * group.y * groups.x, shift_of<N>(x, team), sizes,
                          eps_and_offset[0], team, scratch);
   const uint begin = group.x * sizes.chunk;
   const uint end = min(begin + sizes.chunk, sizes.columns);

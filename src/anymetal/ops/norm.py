@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (torch's own name for it)
+import torch.nn.functional as F
 
 from anymetal.ops.checks import check_dtype, check_like, check_shape, check_size
 from anymetal.ops.declare import FLOATS, Case, Cost, Operator
@@ -32,7 +32,7 @@ _SHAPES = (
     ((2, 1024), 1),
     ((3, 4099), 1),
 )
-_BENCH = (((4096, 1024), 1), ((512, 4096), 1), ((4, 65536), 1))
+_BENCH = (((1024, 1024), 1), ((256, 4096), 1), ((4, 65536), 1))
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Family:
             call = self._checked(*args, **kwargs)
             residual = None if call.residual is None else call.rows(call.residual)
             norm = self._norm(forward, call)
-            weight, bias = _dense(call.weight), _dense(call.bias)
+            weight, bias = dense(call.weight), dense(call.bias)
             y, total = norm.normalise(call.rows(call.input), weight, bias, residual)
             return (y, total) if self.fused else y
 
@@ -151,21 +151,22 @@ class Family:
         def _(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
             _, _, call, parameters = self._backward_call(*args, **kwargs)
             dx = torch.empty_like(call.input, memory_format=torch.contiguous_format)
-            return (dx, *(_blank(p, dx, parameters) for p in self._parameters(call)))
+            return (dx, *(blank_gradient(p, dx, parameters) for p in self._parameters(call)))
 
     def _gradients(
         self, operator: Operator, grad: Tensor, extra: Optional, call: Call, parameters: bool
     ) -> tuple[Tensor, ...]:
         norm, x, dy = self._norm(operator, call), call.rows(call.input), call.rows(grad)
         more = None if extra is None else call.rows(extra)
-        dx, kept = norm.gradient(dy, more, x, _dense(call.weight))
-        results = [_blank(p, dx, parameters) for p in self._parameters(call)]
-        if parameters and any(p is not None for p in self._parameters(call)):
+        given, bias = self._parameters(call), call.bias is not None
+        wanted = parameters and any(p is not None for p in given)
+        found = norm.gradient(dy, more, x, dense(call.weight), bias, wanted)
+        results = [blank_gradient(p, found.x, parameters) for p in given]
+        if wanted:
             shape = torch.Size(call.normalized_shape)
-            sums = norm.column_gradients(dy, x, kept, shape, call.bias is not None)
-            for i, parameter in enumerate(self._parameters(call)):
-                results[i] = results[i] if parameter is None else sums[i]
-        return (dx, *results)
+            sums = norm.column_gradients(dy, x, found, shape, bias)
+            results = [r if p is None else s for r, p, s in zip(results, given, sums, strict=False)]
+        return (found.x, *results)
 
     def _parameters(self, call: Call) -> list[Optional]:
         return [call.weight, call.bias] if self.centred else [call.weight]
@@ -223,7 +224,9 @@ class Family:
         forward.gradient(setup, gradient)
         backward.no_gradient(f"{self.name} can be differentiated once")
 
-    def _arranged(self, dx: Optional, weight: Optional = None, bias: Optional = None) -> Any:
+    def _arranged(
+        self, dx: Optional, weight: Optional = None, bias: Optional = None
+    ) -> tuple[Optional, ...]:
         """Gradients in the order of the arguments."""
         by_name = {"input": dx, "residual": dx, "weight": weight, "bias": bias}
         return tuple(by_name.get(name) for name in self.names)
@@ -237,15 +240,11 @@ class Family:
         self._check_normalized_shape(call)
         if call.residual is not None:
             check_like(self.name, "residual", call.residual, "input", call.input)
-            check_shape(
-                self.name, "residual", call.residual, call.input.shape, "that of 'input'"
-            )
+            check_shape(self.name, "residual", call.residual, call.input.shape, "that of 'input'")
         for name, parameter in (("weight", call.weight), ("bias", call.bias)):
             if parameter is not None:
                 check_like(self.name, name, parameter, "input", call.input)
-                check_shape(
-                    self.name, name, parameter, call.normalized_shape, "'normalized_shape'"
-                )
+                check_shape(self.name, name, parameter, call.normalized_shape, "'normalized_shape'")
         return call
 
     def _check_normalized_shape(self, call: Call) -> None:
@@ -260,6 +259,7 @@ class Family:
         self, operator: Operator, grad: Tensor, extra: Optional, call: Call
     ) -> None:
         check_dtype(operator.name, "input", call.input, FLOATS)
+        check_size(operator.name, "input", call.input)
         for name, tensor in (("grad", grad), ("grad_sum", extra)):
             if tensor is not None:
                 check_like(operator.name, name, tensor, "input", call.input)
@@ -373,11 +373,12 @@ class Family:
         return Cost(read=read, write=each + written)
 
 
-def _dense(parameter: Optional) -> Optional:
+def dense(parameter: Optional) -> Optional:
+    """A weight or bias as kernels read it."""
     return None if parameter is None else parameter.contiguous()
 
 
-def _blank(parameter: Optional, like: Tensor, wanted: bool) -> Tensor:
+def blank_gradient(parameter: Optional, like: Tensor, wanted: bool) -> Tensor:
     """Room for a parameter's gradient; nothing where it is not asked for."""
     if parameter is None or not wanted:
         return like.new_empty(0)
@@ -407,8 +408,8 @@ def rms_norm(
 ) -> Tensor:
     """`input / sqrt(mean(input ** 2) + eps) * (weight_offset + weight)` over the last dimensions.
 
-    Called as torch's own, or as `rms_norm(x, weight, eps=1e-6)`. Gemma's weights are stored minus 1:
-    its `weight_offset` is 1. Without `eps` it is that of float32, as in torch.
+    Called as torch's own, or as `rms_norm(x, weight, eps=1e-6)`. Gemma's weights are stored minus
+    1: its `weight_offset` is 1. Without `eps` it is that of float32, as in torch.
     """
     shape, weight, eps = _arguments("rms_norm", normalized_shape, weight, eps)
     result: Tensor = rms_norm_operator(input, shape, weight, eps, weight_offset)

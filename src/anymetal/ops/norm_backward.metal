@@ -40,17 +40,22 @@ inline float2 gradient_means(V g, V gn, float columns, thread const Team& team,
 
 // --- the gradient of x ----------------------------------------------------------------------------
 
-template <typename T, typename N, bool alone, uint width>
+// A team takes a block of rows, one after another. With `sums` it adds up what the rows of its block
+// give to the gradients of weight and bias: they are in registers already.
+template <typename T, typename N, bool alone, bool sums, uint width>
 [[kernel]] void norm_held_backward(device const T* gradient [[buffer(0)]],
                                    device const T* extra [[buffer(1)]],
                                    device const T* x [[buffer(2)]],
                                    device const T* weight [[buffer(3)]],
                                    device T* x_gradient [[buffer(4)]],
                                    device float* kept [[buffer(5)]],
-                                   constant long* numbers [[buffer(6)]],
-                                   constant long* strides [[buffer(7)]],
-                                   constant float* eps_and_offset [[buffer(8)]],
+                                   device float* block_sums [[buffer(6)]],
+                                   constant long* numbers [[buffer(7)]],
+                                   constant long* strides [[buffer(8)]],
+                                   constant float* eps_and_offset [[buffer(9)]],
+                                   constant long* rows_of_block [[buffer(10)]],
                                    uint2 in_grid [[thread_position_in_grid]],
+                                   uint2 blocks [[threads_per_grid]],
                                    uint2 in_group [[thread_position_in_threadgroup]],
                                    uint2 group_size [[threads_per_threadgroup]],
                                    uint lane [[thread_index_in_simdgroup]],
@@ -62,40 +67,60 @@ template <typename T, typename N, bool alone, uint width>
   threadgroup float scratch[most_simdgroups];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   const Sizes sizes = sizes_of(numbers);
-  const uint row = in_grid.y;
-  gradient += row * strides[0];
-  extra += row * strides[1];
-  x += row * strides[2];
-  x_gradient += row * strides[3];
-  const float shift = shift_of<N>(x);
-
-  V held[steps];
-  for (uint step = 0; step < steps; ++step) {
-    const uint i = (step * team.size + team.index) * width;
-    held[step] = i < sizes.columns ? W::load(x + i) : V(shift);
+  V weight_sums[sums ? steps : 1];
+  V bias_sums[sums ? steps : 1];
+  if constexpr (sums) {
+    for (uint step = 0; step < steps; ++step) weight_sums[step] = bias_sums[step] = V(0.0f);
   }
-  const Moments moments = held_moments<N, alone>(held, shift, width, sizes.columns,
-                                                 eps_and_offset[0], team, scratch);
-  V g[steps];
-  V sum = V(0.0f);
-  V product = V(0.0f);
-  for (uint step = 0; step < steps; ++step) {
-    const uint i = (step * team.size + team.index) * width;
-    if (i >= sizes.columns) break;
-    g[step] = W::load(gradient + i) * weight_at<width>(weight, eps_and_offset[1], row, i, sizes);
-    held[step] = moments.normal(held[step]);
-    sum += g[step];
-    product += g[step] * held[step];
+  const uint first = in_grid.y * uint(rows_of_block[0]);
+  const uint end = min(first + uint(rows_of_block[0]), uint(rows_of_block[1]));
+  for (uint row = first; row < end; ++row) {
+    device const T* row_x = x + row * strides[2];
+    const float shift = shift_of<N>(row_x, team);
+    V held[steps];
+    for (uint step = 0; step < steps; ++step) {
+      const uint i = (step * team.size + team.index) * width;
+      held[step] = i < sizes.columns ? W::load(row_x + i) : V(shift);
+    }
+    const Moments moments = held_moments<N, alone>(held, shift, width, sizes.columns,
+                                                   eps_and_offset[0], team, scratch);
+    V g[steps];
+    V sum = V(0.0f);
+    V product = V(0.0f);
+    for (uint step = 0; step < steps; ++step) {
+      const uint i = (step * team.size + team.index) * width;
+      if (i >= sizes.columns) break;
+      const V dy = W::load(gradient + row * strides[0] + i);
+      g[step] = dy * weight_at<width>(weight, eps_and_offset[1], row, i, sizes);
+      held[step] = moments.normal(held[step]);
+      sum += g[step];
+      product += g[step] * held[step];
+      if constexpr (sums) {
+        weight_sums[step] += dy * held[step];
+        bias_sums[step] += dy;
+      }
+    }
+    const float2 means =
+        gradient_means<N, alone>(sum, product, float(sizes.columns), team, scratch);
+    for (uint step = 0; step < steps; ++step) {
+      const uint i = (step * team.size + team.index) * width;
+      if (i >= sizes.columns) break;
+      store_gradient<N, width>(x_gradient + row * strides[3], extra + row * strides[1], i, g[step],
+                               held[step], means, moments.reciprocal, sizes.flags);
+    }
+    if (team.index == 0) keep(moments, kept, row);
   }
-  const float2 means =
-      gradient_means<N, alone>(sum, product, float(sizes.columns), team, scratch);
-  for (uint step = 0; step < steps; ++step) {
-    const uint i = (step * team.size + team.index) * width;
-    if (i >= sizes.columns) break;
-    store_gradient<N, width>(x_gradient, extra, i, g[step], held[step], means,
-                             moments.reciprocal, sizes.flags);
+  if constexpr (sums) {
+    for (uint step = 0; step < steps; ++step) {
+      const uint i = (step * team.size + team.index) * width;
+      if (i >= sizes.columns) break;
+      const long at = long(in_grid.y) * sizes.columns + i;
+      W::store(block_sums + at, weight_sums[step]);
+      if (sizes.flags & has_bias) {
+        W::store(block_sums + long(blocks.y) * sizes.columns + at, bias_sums[step]);
+      }
+    }
   }
-  if (team.index == 0) keep(moments, kept, row);
 }
 
 // The sums of g and g n over part of a row.
@@ -154,9 +179,8 @@ template <typename T, typename N, uint width>
   extra += row * strides[1];
   x += row * strides[2];
   x_gradient += row * strides[3];
-  const float shift = shift_of<N>(x);
-  const float2 all =
-      moments_of_part<N, width>(x, shift, 0, columns, team, scratch);
+  const float shift = shift_of<N>(x, team);
+  const float2 all = moments_of_part<N, width>(x, shift, 0, columns, team, scratch);
   const Moments moments = finished(shift, all, columns, eps_and_offset[0]);
   const float offset = eps_and_offset[1];
   const float2 means = partial_means<N, width>(gradient, x, weight, offset, row, 0, columns,
@@ -191,7 +215,8 @@ template <typename T, typename N, uint width>
   const uint row = group.y;
   gradient += row * strides[0];
   x += row * strides[1];
-  const Moments moments = chunked_moments<N>(partials + 2 * row * groups.x, shift_of<N>(x), sizes,
+  const float shift = shift_of<N>(x, team);
+  const Moments moments = chunked_moments<N>(partials + 2 * row * groups.x, shift, sizes,
                                              eps_and_offset[0], team, scratch);
   const uint begin = group.x * sizes.chunk;
   const uint end = min(begin + sizes.chunk, sizes.columns);
@@ -245,8 +270,9 @@ template <typename T, typename N, uint width>
 
 // --- the gradients of weight and bias -------------------------------------------------------------
 
-// Sums over blocks of rows: a thread walks down a column (or four). `sums` holds all of the weight's,
-// then all of the bias's; sizes are columns, rows, rows of a block, blocks.
+// Sums over blocks of rows: a thread walks down a column (or four). `sums` holds all of the
+// weight's, then all of the bias's; sizes are columns, rows, rows of a block, blocks, and whether
+// there is a bias.
 template <typename T, uint width>
 [[kernel]] void column_sums(device const T* gradient [[buffer(0)]], device const T* x [[buffer(1)]],
                             device const float* kept [[buffer(2)]],
@@ -265,14 +291,15 @@ template <typename T, uint width>
     bias += dy;
   }
   W::store(sums + in_grid.y * sizes[0] + column, weight);
-  W::store(sums + (sizes[3] + in_grid.y) * sizes[0] + column, bias);
+  if (sizes[4]) W::store(sums + (sizes[3] + in_grid.y) * sizes[0] + column, bias);
 }
 
 // Sums over the places of a channel, a simdgroup each; sizes are places, channels, channels of a
 // group, samples. Tensors are dense.
 template <typename T, uint width>
 [[kernel]] void channel_sums(device const T* gradient [[buffer(0)]],
-                             device const T* x [[buffer(1)]], device const float* kept [[buffer(2)]],
+                             device const T* x [[buffer(1)]],
+                             device const float* kept [[buffer(2)]],
                              device float* sums [[buffer(3)]], constant long* sizes [[buffer(4)]],
                              uint2 in_grid [[thread_position_in_grid]],
                              uint lane [[thread_index_in_simdgroup]]) {
@@ -315,11 +342,14 @@ template <typename T>
 
 #define NORM_INSTANCE(text, ...) \
   template [[host_name(text)]] [[kernel]] decltype(__VA_ARGS__) __VA_ARGS__;
-#define NORM(name, N, word, width, T)                                                            \
-  NORM_INSTANCE(#name "_single_simdgroup_" word #T, norm_held_backward<T, N, true, width>)       \
-  NORM_INSTANCE(#name "_single_group_" word #T, norm_held_backward<T, N, false, width>)          \
-  NORM_INSTANCE(#name "_looped_" word #T, norm_looped_backward<T, N, width>)                     \
-  NORM_INSTANCE(#name "_partial_" word #T, norm_partial_backward<T, N, width>)                   \
+#define HELD(name, N, sums, word, width, T)                                                     \
+  NORM_INSTANCE(name "_single_simdgroup_" word #T, norm_held_backward<T, N, true, sums, width>) \
+  NORM_INSTANCE(name "_single_group_" word #T, norm_held_backward<T, N, false, sums, width>)
+#define NORM(name, N, word, width, T)                                          \
+  HELD(#name, N, false, word, width, T)                                        \
+  HELD(#name "_sums", N, true, word, width, T)                                 \
+  NORM_INSTANCE(#name "_looped_" word #T, norm_looped_backward<T, N, width>)   \
+  NORM_INSTANCE(#name "_partial_" word #T, norm_partial_backward<T, N, width>) \
   NORM_INSTANCE(#name "_finish_" word #T, norm_finish_backward<T, N, width>)
 #define NORMS(word, width, T)                                           \
   NORM(rms_norm_backward, Rms, word, width, T)                          \

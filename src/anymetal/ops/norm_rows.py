@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,6 +24,9 @@ FORWARD_SOURCE = "norm.metal"
 BACKWARD_SOURCE = "norm_backward.metal"
 FORWARD = KernelFile(FORWARD_SOURCE)
 BACKWARD = KernelFile(BACKWARD_SOURCE)
+
+# A team of threads keeps a row in registers.
+HELD_STRATEGIES = ("single_simdgroup", "single_group")
 
 HAS_WEIGHT, HAS_BIAS, HAS_EXTRA = 1, 2, 4
 KEPT_MOMENTS = 3
@@ -79,6 +82,16 @@ class Plan:
     @property
     def threads(self) -> tuple[int, int]:
         return self.group_size[0] * self.chunks, self.rows
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The gradient of x; each row's moments; sums of blocks of rows, where they were taken."""
+
+    x: torch.Tensor
+    kept: torch.Tensor
+    sums: Optional
+    blocks: int
 
 
 @dataclass(frozen=True)
@@ -187,77 +200,106 @@ class Norm:
     # --- gradients --------------------------------------------------------------------------------
 
     def gradient(
-        self, grad: Rows, extra: Rows | None, x: Rows, weight: Optional
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The gradient of x (plus `extra`), and each row's moments for the gradients of weights."""
-        dx = Rows(_dense_like(x.tensor), self.columns)
-        kept = _floats(x.tensor, self.rows * KEPT_MOMENTS)
-        if dx.tensor.numel():
-            self._gradient(grad, extra, x, weight, dx, kept)
-        return dx.tensor, kept
+        self, grad: Rows, extra: Rows | None, x: Rows, weight: Optional, bias: bool, sums: bool
+    ) -> Gradient:
+        """The gradient of x (plus `extra`), and what those of the parameters are made of.
+
+        With `sums`, kernels that hold a row also add up its share of the parameters' gradients.
+        """
+        plan = self.plan(x.tensor)
+        block = 1
+        if sums and plan.strategy in HELD_STRATEGIES:
+            block = self.rows_of_block(x.tensor)
+        blocks = -(-self.rows // block)
+        found = Gradient(
+            _dense_like(x.tensor),
+            _floats(x.tensor, self.rows * KEPT_MOMENTS),
+            _floats(x.tensor, (2 if bias else 1) * blocks * self.columns)
+            if sums and plan.strategy in HELD_STRATEGIES
+            else None,
+            blocks,
+        )
+        if found.x.numel():
+            self._gradient(plan, (grad, extra or grad, x), weight, found, block)
+        return found
 
     def _gradient(
         self,
-        grad: Rows,
-        extra: Rows | None,
-        x: Rows,
+        plan: Plan,
+        inputs: tuple[Rows, Rows, Rows],
         weight: Optional,
-        dx: Rows,
-        kept: torch.Tensor,
+        found: Gradient,
+        block: int,
     ) -> None:
-        plan = self.plan(x.tensor)
-        other = extra or grad
-        width = self.width(plan, [grad, other, x, dx], [weight])
+        grad, extra, x = inputs
+        dx = Rows(found.x, self.columns)
+        width = self.width(plan, [*inputs, dx], [weight])
         variants.record(self.operator.name, x.tensor.dtype, plan.strategy, width)
-        flags = _flags(weight, None) | (HAS_EXTRA if extra is not None else 0)
+        both = found.sums is not None and found.sums.numel() > found.blocks * self.columns
+        flags = _flags(weight, found.sums if both else None)
+        flags |= HAS_EXTRA if extra is not grad else 0
         numbers, floats = self.numbers(plan, flags), [self.eps, self.offset]
         scale = x.tensor if weight is None else weight
         prefix = f"{self.kind}_backward"
-        strides = [grad.stride, other.stride, x.stride, dx.stride]
+        strides = [grad.stride, extra.stride, x.stride, dx.stride]
         shape = {"threads": plan.threads, "group_size": plan.group_size}
-        if plan.strategy != "two_phase":
-            _kernel(BACKWARD, f"{prefix}_{plan.strategy}", width, x.tensor)(
-                grad.tensor, other.tensor, x.tensor, scale, dx.tensor, kept,
-                numbers, strides, floats, **shape,
+        tensors = [grad.tensor, extra.tensor, x.tensor, scale]
+        if plan.strategy in HELD_STRATEGIES:
+            form = prefix if found.sums is None else f"{prefix}_sums"
+            teams = replace(plan, rows=found.blocks)
+            _kernel(BACKWARD, f"{form}_{plan.strategy}", width, x.tensor)(
+                *tensors, dx.tensor, found.kept,
+                found.kept if found.sums is None else found.sums,
+                numbers, strides, floats, [block, self.rows],
+                threads=teams.threads, group_size=teams.group_size,
             )  # fmt: skip
-            return
-        partials, shares = (_floats(x.tensor, self.rows * plan.chunks * 2) for _ in range(2))
-        _kernel(FORWARD, f"{self.kind}_partial", width, x.tensor)(
-            x.tensor, x.tensor, partials, dx.tensor, numbers, [x.stride, x.stride, 0], **shape
-        )
-        _kernel(BACKWARD, f"{prefix}_partial", width, x.tensor)(
-            grad.tensor, x.tensor, scale, partials, shares, kept,
-            numbers, [grad.stride, x.stride], floats, **shape,
-        )  # fmt: skip
-        _kernel(BACKWARD, f"{prefix}_finish", width, x.tensor)(
-            grad.tensor, other.tensor, x.tensor, scale, shares, kept, dx.tensor,
-            numbers, strides, floats, **shape,
-        )  # fmt: skip
+        elif plan.strategy == "looped":
+            _kernel(BACKWARD, f"{prefix}_looped", width, x.tensor)(
+                *tensors, dx.tensor, found.kept, numbers, strides, floats, **shape
+            )
+        else:
+            partials, shares = (_floats(x.tensor, self.rows * plan.chunks * 2) for _ in range(2))
+            _kernel(FORWARD, f"{self.kind}_partial", width, x.tensor)(
+                x.tensor, x.tensor, partials, dx.tensor, numbers, [x.stride, x.stride, 0], **shape
+            )
+            _kernel(BACKWARD, f"{prefix}_partial", width, x.tensor)(
+                grad.tensor, x.tensor, scale, partials, shares, found.kept,
+                numbers, [grad.stride, x.stride], floats, **shape,
+            )  # fmt: skip
+            _kernel(BACKWARD, f"{prefix}_finish", width, x.tensor)(
+                *tensors, shares, found.kept, dx.tensor, numbers, strides, floats, **shape
+            )
+
+    def rows_of_block(self, tensor: torch.Tensor) -> int:
+        """Rows that are added up before their sum is written."""
+        values = self.choice("columns", "any", tensor).values
+        return max(values["rows_per_block"], -(-self.rows // values["most_blocks"]))
 
     def column_gradients(
-        self, grad: Rows, x: Rows, kept: torch.Tensor, shape: torch.Size, bias: bool
+        self, grad: Rows, x: Rows, found: Gradient, shape: torch.Size, bias: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The gradients of a weight and a bias an element: sums over blocks of rows, then of
-        blocks."""
+        """The gradients of a weight and a bias an element: the sums of all blocks of rows."""
         if not x.tensor.numel():
             return _zeros(x.tensor, shape), _zeros(x.tensor, shape)
+        if found.sums is not None:
+            return self._sum_blocks(found.sums, x.tensor, found.blocks, shape, bias)
         choice = self.choice("columns", "any", x.tensor)
-        block = -(-self.rows // choice.values["blocks"])
+        block = self.rows_of_block(x.tensor)
         blocks = -(-self.rows // block)
         even = self.columns % 4 == 0 and grad.divides(self.rows) and x.divides(self.rows)
         width = 4 if even else 1
         variants.record(self.operator.name, x.tensor.dtype, "columns", width)
-        sums = _floats(x.tensor, 2 * blocks * self.columns)
+        sums = _floats(x.tensor, (2 if bias else 1) * blocks * self.columns)
         threads = (self.columns // width, blocks)
         _kernel(BACKWARD, "column_sums", width, x.tensor)(
-            grad.tensor, x.tensor, kept, sums,
-            [self.columns, self.rows, block, blocks], [grad.stride, x.stride],
+            grad.tensor, x.tensor, found.kept, sums,
+            [self.columns, self.rows, block, blocks, int(bias)], [grad.stride, x.stride],
             threads=threads, group_size=group_shape(threads, choice.group_size),
         )  # fmt: skip
-        return self._sum_blocks(sums, x.tensor, blocks, shape, bias, choice)
+        return self._sum_blocks(sums, x.tensor, blocks, shape, bias)
 
     def channel_gradients(
-        self, grad: Rows, x: Rows, kept: torch.Tensor, channels: int, bias: bool
+        self, grad: Rows, x: Rows, found: Gradient, channels: int, bias: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The gradients of a weight and a bias a channel; both tensors are dense."""
         shape = torch.Size([channels])
@@ -272,12 +314,11 @@ class Norm:
         even = self.spatial % 4 == 0 and aligned(grad.tensor) and aligned(x.tensor)
         sums = _floats(x.tensor, 2 * samples * channels)
         _kernel(BACKWARD, "channel_sums", 4 if even else 1, x.tensor)(
-            grad.tensor, x.tensor, kept, sums,
+            grad.tensor, x.tensor, found.kept, sums,
             [self.spatial, channels, channels // self.groups, samples],
             threads=plan.threads, group_size=plan.group_size,
         )  # fmt: skip
-        choice = self.choice("columns", "any", x.tensor)
-        return self._sum_blocks(sums, x.tensor, samples, shape, bias, choice)
+        return self._sum_blocks(sums, x.tensor, samples, shape, bias)
 
     def _sum_blocks(
         self,
@@ -286,8 +327,8 @@ class Norm:
         blocks: int,
         shape: torch.Size,
         bias: bool,
-        choice: Choice,
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        choice = self.choice("columns", "any", x)
         weight_gradient = torch.empty(shape, dtype=x.dtype, device=x.device)
         bias_gradient = torch.empty_like(weight_gradient) if bias else weight_gradient
         columns = weight_gradient.numel()

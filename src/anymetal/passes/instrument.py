@@ -42,7 +42,8 @@ _DECLARATIONS = (
 )
 _ALLOCATED = re.compile(r"= alloca (.+?), align")
 _GLOBAL = re.compile(
-    r"^(@[-\w.$]+) = (?:[\w()]+ )*?(?:constant|global) (\[.*?\](?= [\[z{uc])|[\w.%<]+)"
+    r"^(@[-\w.$]+) = (?:[\w()]+ )*?(?:constant|global) "
+    r'(\[.*?\](?= [\[z{uc])|%"[^"]+"|[\w.%<]+)'
 )
 _LIFETIME = re.compile(r"@llvm\.lifetime\.start\.p0\(.*?ptr [^%]*(%[^)]+)\)")
 _MARKED = re.compile(r"@am_mark_\w+\((.*)\)")

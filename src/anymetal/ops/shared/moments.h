@@ -74,9 +74,11 @@ struct Moments {
   }
 };
 
+// The row's first element, which every thread of the team needs: one lane of a simdgroup reads it.
 template <typename N, typename T>
-inline float shift_of(device const T* x) {
-  return N::centred ? float(*x) : 0.0f;
+inline float shift_of(device const T* x, thread const Team& team) {
+  if constexpr (!N::centred) return 0.0f;
+  return simd_broadcast_first(team.lane == 0 ? float(*x) : 0.0f);
 }
 
 // Welford's running mean and sum of squared differences; without a mean, the sum of squares.

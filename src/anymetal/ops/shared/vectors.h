@@ -47,10 +47,11 @@ inline float largest_of(float value) { return value; }
 inline float largest_of(float4 value) { return max(max(value.x, value.y), max(value.z, value.w)); }
 
 // A long sum that does not lose the small values: what each addition rounds away is added later.
+// It starts as {0, 0}.
 template <typename V>
 struct CompensatedSum {
-  V total = V(0.0f);
-  V rest = V(0.0f);
+  V total;
+  V rest;
   void add(V value) {
     const V wanted = value + rest;
     const V next = total + wanted;

@@ -1,0 +1,170 @@
+// Rotary position embedding: pairs of elements of q and k are turned by an angle of their position.
+//
+// A pair is (i, i + half) of a head (split) or (2 i, 2 i + 1) (interleaved); elements after the
+// rotary ones are copied. A thread has the same pairs, or four neighbouring ones, in several heads, so
+// that their angles are read or computed once. q and k go in one launch: k's heads follow q's.
+#include "shared/vectors.h"
+
+// What the host passes, in this order.
+struct Sizes {
+  uint sequence;
+  uint q_heads;
+  uint k_heads;
+  uint dim;
+  uint half_dim;
+  uint mode;       // how a token finds its position
+  long offset;     // of the first token
+  long positions;  // rows of the tables
+  uint heads;      // that a thread turns
+};
+
+constant constexpr uint in_sequence = 0;  // position = offset + place in the sequence
+constant constexpr uint shared_ids = 1;   // one list of positions for all of the batch
+constant constexpr uint own_ids = 2;      // a position a token
+constant constexpr uint own_row = 3;      // a row of the tables a token
+
+inline Sizes sizes_of(constant long* n) {
+  return {uint(n[0]), uint(n[1]), uint(n[2]), uint(n[3]), uint(n[4]), uint(n[5]), n[6], n[7],
+          uint(n[8])};
+}
+
+inline long position_of(uint token, device const long* ids, thread const Sizes& sizes) {
+  if (sizes.mode == own_row) return token;
+  if (sizes.mode == own_ids) return ids[token];
+  const uint place = token % sizes.sequence;
+  return sizes.mode == shared_ids ? ids[place] : sizes.offset + place;
+}
+
+// --- the two numbers of an angle ------------------------------------------------------------------
+
+template <typename V>
+struct Turn {
+  V cosine;
+  V sine;
+};
+
+// From tables; a position they do not have gives NaN rather than someone else's memory.
+template <uint width>
+inline Turn<typename Width<width>::type> from_tables(device const float* cosines,
+                                                     device const float* sines, long position,
+                                                     uint pair, thread const Sizes& sizes) {
+  using V = typename Width<width>::type;
+  if (position < 0 || position >= sizes.positions) return {V(NAN), V(NAN)};
+  const long at = position * sizes.half_dim + pair;
+  return {Width<width>::load(cosines + at), Width<width>::load(sines + at)};
+}
+
+// From frequencies in turns a position, as the sum of two floats: only the fraction of a turn
+// matters, and it keeps all its digits at any position a float can count to.
+template <uint width>
+inline Turn<typename Width<width>::type> from_frequencies(device const float* high,
+                                                          device const float* low, long position,
+                                                          uint pair) {
+  using V = typename Width<width>::type;
+  const V p = V(float(position));
+  const V frequency = Width<width>::load(high + pair);
+  const V whole = rint(p * frequency);
+  const V fraction = fma(p, frequency, -whole) + p * Width<width>::load(low + pair);
+  return {cospi(2.0f * fraction), sinpi(2.0f * fraction)};
+}
+
+// --- pairs in memory ------------------------------------------------------------------------------
+
+template <typename V>
+struct Pair {
+  V first;
+  V second;
+};
+
+template <bool interleaved, uint width, typename T>
+inline Pair<typename Width<width>::type> load_pair(device const T* head, uint pair, uint half_dim) {
+  using W = Width<width>;
+  if constexpr (!interleaved) return {W::load(head + pair), W::load(head + half_dim + pair)};
+  const auto a = W::load(head + 2 * pair);
+  const auto b = W::load(head + 2 * pair + width);
+  if constexpr (width == 1) return {a, b};
+  else return {typename W::type(a.x, a.z, b.x, b.z), typename W::type(a.y, a.w, b.y, b.w)};
+}
+
+template <bool interleaved, uint width, typename T, typename V>
+inline void store_pair(device T* head, uint pair, uint half_dim, Pair<V> value) {
+  using W = Width<width>;
+  const V a = value.first;
+  const V b = value.second;
+  if constexpr (!interleaved) {
+    W::store(head + pair, a);
+    W::store(head + half_dim + pair, b);
+  } else if constexpr (width == 1) {
+    W::store(head + 2 * pair, a);
+    W::store(head + 2 * pair + 1, b);
+  } else {
+    W::store(head + 2 * pair, V(a.x, b.x, a.y, b.y));
+    W::store(head + 2 * pair + width, V(a.z, b.z, a.w, b.w));
+  }
+}
+
+// --- the kernel -----------------------------------------------------------------------------------
+
+// `direction` is 1, or -1 to turn back. Strides are those of batch, sequence and heads, for q, k and
+// both results. Threads along x: pairs, then the elements that are copied.
+template <typename T, bool interleaved, bool tables, uint width>
+[[kernel]] void rope(device const T* q [[buffer(0)]], device const T* k [[buffer(1)]],
+                     device T* turned_q [[buffer(2)]], device T* turned_k [[buffer(3)]],
+                     device const float* first_table [[buffer(4)]],
+                     device const float* second_table [[buffer(5)]],
+                     device const long* ids [[buffer(6)]], constant long* numbers [[buffer(7)]],
+                     constant long* strides [[buffer(8)]], constant float& direction [[buffer(9)]],
+                     uint3 in_grid [[thread_position_in_grid]]) {
+  using W = Width<width>;
+  const Sizes sizes = sizes_of(numbers);
+  const uint item = in_grid.x * width;
+  const uint token = in_grid.y;
+  const long sample = token / sizes.sequence;
+  const long place = token % sizes.sequence;
+  const bool turns = item < sizes.half_dim;
+  Turn<typename W::type> turn;
+  if (turns) {
+    const long position = position_of(token, ids, sizes);
+    if constexpr (tables) {
+      turn = from_tables<width>(first_table, second_table, position, item, sizes);
+    } else {
+      turn = from_frequencies<width>(first_table, second_table, position, item);
+    }
+    turn.sine *= direction;
+  }
+  const uint begin = in_grid.z * sizes.heads;
+  const uint end = min(begin + sizes.heads, sizes.q_heads + sizes.k_heads);
+  for (uint i = begin; i < end; ++i) {
+    const bool of_q = i < sizes.q_heads;
+    const uint head = of_q ? i : i - sizes.q_heads;
+    constant long* from = of_q ? strides : strides + 3;
+    constant long* to = from + 6;
+    device const T* source = (of_q ? q : k) + sample * from[0] + place * from[1] + head * from[2];
+    device T* target =
+        (of_q ? turned_q : turned_k) + sample * to[0] + place * to[1] + head * to[2];
+    if (turns) {
+      const auto x = load_pair<interleaved, width>(source, item, sizes.half_dim);
+      store_pair<interleaved, width>(
+          target, item, sizes.half_dim,
+          Pair<typename W::type>{x.first * turn.cosine - x.second * turn.sine,
+                                 x.second * turn.cosine + x.first * turn.sine});
+    } else {
+      W::store(target + sizes.half_dim + item, W::load(source + sizes.half_dim + item));
+    }
+  }
+}
+
+// --- instances: rope_<pairs>_<angles>_<vec4 or scalar>_<dtype> ------------------------------------
+
+#define ROPE_INSTANCE(text, ...) \
+  template [[host_name(text)]] [[kernel]] decltype(rope<__VA_ARGS__>) rope<__VA_ARGS__>;
+#define ROPES(word, width, T)                                                  \
+  ROPE_INSTANCE("rope_split_tables_" word #T, T, false, true, width)           \
+  ROPE_INSTANCE("rope_split_base_" word #T, T, false, false, width)            \
+  ROPE_INSTANCE("rope_interleaved_tables_" word #T, T, true, true, width)      \
+  ROPE_INSTANCE("rope_interleaved_base_" word #T, T, true, false, width)
+#define ROPES_OF_TYPE(T) ROPES("vec4_", 4, T) ROPES("scalar_", 1, T)
+
+ROPES_OF_TYPE(float)
+ROPES_OF_TYPE(half)
+ROPES_OF_TYPE(bfloat)

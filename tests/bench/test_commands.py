@@ -1,0 +1,105 @@
+"""The commands health, bench and tune: what they print, write and return."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from anymetal.cli.app import app
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(autouse=True)
+def only_the_sample(sample: ModuleType) -> ModuleType:
+    return sample
+
+
+def test_health(tmp_path: Path) -> None:
+    page, table = tmp_path / "health.html", tmp_path / "accuracy.md"
+    result = run("health", "--html", page, "--write-docs", table)
+    assert result.exit_code == 0, result.stdout
+    lines = [line for line in result.stdout.splitlines() if line.startswith("sample_square")]
+    assert [line.split()[:2] for line in lines] == [
+        ["sample_square", "ok"],
+        ["sample_square_backward", "ok"],
+    ]
+    assert "2 of 2 operators are well" in result.stdout
+    assert "<svg" in page.read_text() and "| sample_square |" in table.read_text()
+
+
+def test_health_fails(only_the_sample: ModuleType) -> None:
+    only_the_sample.Mistakes.added = 0.1
+    result = run("health", "sample_square")
+    assert result.exit_code == 1
+    assert "FAILS" in result.stdout and "1 of 2 operators are well" in result.stdout
+
+
+def test_health_json() -> None:
+    data = json.loads(run("health", "--cases", "1", "--json").stdout)
+    assert data["passed"] is True
+    first = data["operators"][0]
+    assert first["operator"] == "sample_square" and first["opcheck"] is True
+    assert first["results"]["bf16"]["passed"] is True
+
+
+def test_compare_engines_needs_a_gpu() -> None:
+    result = run("health", "--compare-engines", "--device", "cpu")
+    assert result.exit_code == 1 and "no GPU here" in result.stdout
+
+
+def test_bench(tmp_path: Path) -> None:
+    log, plot = tmp_path / "history.jsonl", tmp_path / "plot.svg"
+    common = ("bench", "sample_square", "--dtype", "fp32", "--seconds", "0.01")
+    result = run(*common, "--history", log, "--plot", plot)
+    assert result.exit_code == 0, result.stdout
+    assert "say nothing about a GPU" in result.stdout
+    assert "sample_square/fp32/elementwise/scalar, 2048/128" in result.stdout
+    assert len(log.read_text().splitlines()) == 4
+    assert plot.read_text().startswith("<svg")
+    again = run(*common, "--sizes", "1", "--no-traffic", "--compare", log)
+    assert again.exit_code in (0, 1) and "now/then" in again.stdout
+
+
+def test_bench_of_a_wrong_operator(only_the_sample: ModuleType) -> None:
+    only_the_sample.Mistakes.added = 0.5
+    result = run(
+        "bench", "--dtype", "fp32", "--seconds", "0.01", "--no-traffic", "--sizes", "1", "--json"
+    )
+    assert result.exit_code == 1
+    rows = json.loads(result.stdout)["rows"]
+    assert [row["verdict"] == "wrong" for row in rows] == [True, False]
+    assert "ours" not in rows[0]["microseconds"]
+
+
+def test_tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export = tmp_path / "tuned.toml"
+    monkeypatch.setenv("ANYMETAL_CACHE_DIR", str(tmp_path / "cache"))
+    common = ("tune", "sample_square", "--dtype", "fp32", "--seconds", "0.01")
+    result = run(*common, "--export", export)
+    assert result.exit_code == 0, result.stdout
+    assert "never on a GPU" in result.stdout and "sample_square_backward" in result.stdout
+    assert "never on a GPU" in export.read_text()
+    first = json.loads(run(*common, "--json").stdout)
+    assert first == json.loads(run(*common, "--json").stdout)  # from the cache, to the digit
+    assert len(first["rows"][0]["trials"]) == 3
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("health", "nonesuch"),
+        ("bench", "--dtype", "int4"),
+        ("tune", "--device", "tpu"),
+        ("health", "--cases", "-1"),
+        ("bench", "--compare", __file__),
+    ],
+)
+def test_wrong_usage(arguments: tuple[str, ...]) -> None:
+    assert run(*arguments).exit_code == 2

@@ -1,0 +1,76 @@
+"""How errors are measured and what passes."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from anymetal.bench.judge import Judgement, floor_of, judge, relative_error, worst
+
+EXACT = torch.tensor([1.0, -4.0, 2.0], dtype=torch.float64)
+
+
+def test_error_is_relative_to_the_largest_value() -> None:
+    assert relative_error((EXACT + 0.04).float(), EXACT) == pytest.approx(0.01, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("got", "exact", "right"),
+    [
+        ([1.0, math.inf], [1.0, math.inf], True),
+        ([1.0, math.nan], [1.0, math.nan], True),
+        ([1.0, math.nan], [1.0, math.inf], False),
+        ([1.0, -math.inf], [1.0, math.inf], False),
+        ([1.0, 3.0], [1.0, math.nan], False),
+        ([1.0, math.nan], [1.0, 3.0], False),
+        ([], [], True),
+    ],
+)
+def test_infinities_and_nans_must_be_where_they_belong(
+    got: list[float], exact: list[float], right: bool
+) -> None:
+    error = relative_error(torch.tensor(got), torch.tensor(exact, dtype=torch.float64))
+    assert (error == 0.0) == right
+    assert right or error == math.inf
+
+
+def test_overflow_of_the_dtype_is_right() -> None:
+    exact = torch.tensor([1.0, 1e6], dtype=torch.float64)
+    assert relative_error(torch.tensor([1.0, math.inf]).half(), exact) == 0.0
+
+
+def test_twice_torchs_error_passes_and_more_fails() -> None:
+    torch_result = (EXACT * (1 + 1e-4)).float()
+    assert judge((EXACT * (1 + 1.9e-4)).float(), torch_result, EXACT, torch.float32).passed
+    assert not judge((EXACT * (1 + 2.2e-4)).float(), torch_result, EXACT, torch.float32).passed
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_floor_passes_where_torch_is_exact(dtype: torch.dtype) -> None:
+    exact = torch.ones(1, dtype=torch.float64)
+    near = torch.ones(1).to(dtype) + torch.finfo(dtype).eps
+    far = torch.ones(1).to(dtype) + 6 * torch.finfo(dtype).eps
+    assert judge(near, exact.to(dtype), exact, dtype).passed
+    assert not judge(far, exact.to(dtype), exact, dtype).passed
+    assert floor_of(dtype) < 5 * torch.finfo(dtype).eps
+
+
+def test_torchs_own_overflow_excuses_nobody() -> None:
+    exact = torch.ones(1, dtype=torch.float64)
+    broken = torch.full((1,), math.inf)
+    assert not judge(torch.full((1,), 1.5), broken, exact, torch.float32).passed
+
+
+def test_wrong_shapes_and_counts_are_faults() -> None:
+    assert judge(EXACT[:2].float(), EXACT.float(), EXACT, torch.float32).fault
+    assert judge([EXACT.float()] * 2, [EXACT.float()], [EXACT], torch.float32).fault
+
+
+def test_worst_prefers_what_fails() -> None:
+    small = Judgement(1e-3, 0.0, 1e-4, 1e-4)
+    large = Judgement(5e-3, 4e-3, 1e-4, 1e-4)
+    assert large.passed and not small.passed
+    assert worst([large, small]) is small
+    assert worst([]).passed

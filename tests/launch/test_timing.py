@@ -1,0 +1,57 @@
+"""Timing: medians, their intervals, turns and synchronisation."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+
+import pytest
+
+from anymetal.launch.timing import LEAST_ROUNDS, Times, interval_ranks, measure, summarise
+
+
+def test_quantiles() -> None:
+    times = summarise([float(i) for i in range(100, 0, -1)])
+    assert (times.p20, times.p50, times.p80) == (21.0, 50.5, 81.0)
+    assert times.low < times.p50 < times.high
+    assert times.samples == 100
+
+
+@pytest.mark.parametrize("count", [6, 25, 101])
+def test_interval_holds_the_median_as_often_as_it_says(count: int) -> None:
+    generator = random.Random(count)
+    low, high = interval_ranks(count)
+    runs = 2000
+    inside = 0
+    for _ in range(runs):
+        ordered = sorted(generator.expovariate(1.0) for _ in range(count))
+        inside += ordered[low] <= math.log(2) <= ordered[high]
+    assert inside / runs > 0.94
+
+
+def test_slower_needs_intervals_apart() -> None:
+    fast = Times(9, 10, 11, 9, 11, 20)
+    near = Times(10, 11, 12, 10, 12, 20)
+    slow = Times(19, 20, 21, 19, 21, 20)
+    assert slow.slower_than(fast) and not fast.slower_than(slow)
+    assert not near.slower_than(fast)
+
+
+def test_contenders_take_turns_between_synchronisations() -> None:
+    events: list[str] = []
+    measure(
+        {"a": lambda: (events.append("a"), time.sleep(0.001)), "b": lambda: events.append("b")},
+        lambda: events.append("|"),
+        rounds=LEAST_ROUNDS,
+        seconds=0,
+    )
+    text = "".join(events)
+    rounds = text.split("|a|")[-LEAST_ROUNDS:]
+    assert len(rounds) == LEAST_ROUNDS
+    assert all(set(one.strip("|")) == {"b"} for one in rounds)
+
+
+def test_times_are_microseconds() -> None:
+    times = measure({"sleep": lambda: time.sleep(0.002)}, lambda: None, rounds=6, seconds=0)
+    assert 2000 <= times["sleep"].p50 < 60000
