@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from bad_kernel import CORPUS, FIXED, BadKernel, all_kernels, run_checked
@@ -57,6 +58,12 @@ def test_findings_as_the_comment_says(
 def test_report_is_the_same_every_run(name: str) -> None:
     bad = next(bad for bad in KERNELS if bad.name == name)
     assert run_checked(bad).findings == run_checked(bad).findings
+
+
+@pytest.mark.parametrize("bad", [b for b in KERNELS if "nan" in b.launch], ids=lambda b: b.name)
+def test_nan_is_looked_for_on_request_only(bad: BadKernel) -> None:
+    plain = replace(bad, launch=tuple(word for word in bad.launch if word != "nan"))
+    assert not run_checked(plain).findings
 
 
 @pytest.mark.parametrize("fill", [0, 0x41])

@@ -355,6 +355,18 @@ def test_vectors_of_different_lengths_are_a_warning() -> None:
     assert "should have the same length" in warning
 
 
+def test_float_that_becomes_bfloat_is_a_warning() -> None:
+    source = "template <typename T> T f(float a) { return a; }\n"
+    source += kernel("bfloat b = x[i]; bfloat c = bfloat(x[i]); half h = x[i]; b = f<bfloat>(1);")
+    warnings = check_all(prepared(source))
+    assert [warning.splitlines()[0] for warning in warnings] == [
+        f"<shader>:{place}: warning: 'float' becomes 'bfloat' without a cast, "
+        "which Apple's compiler refuses"
+        for place in ("5:14", "3:45")
+    ]
+    assert check_all(prepared(kernel("bfloat b = bfloat(x[i]); x[i] = b;"))) == ()
+
+
 @pytest.mark.parametrize(
     ("source", "what"),
     [

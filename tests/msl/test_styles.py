@@ -301,8 +301,8 @@ def test_torch_operator_style() -> None:
         kernel("int a = 1, b = 2, c = 3; bool t = a < b && b > (c); x[i] = t ? a < b : a > b;"),
         # operators
         "struct V { float a; V operator+(V b) const { return V{a + b.a}; } bool operator<(V b) "
-        "const { return a < b.a; } operator float() const { return a; } float operator()(int n) const "
-        "{ return n; } };\n" + kernel("V v{1}; x[i] = (v + v < v) + float(v) + v(2);"),
+        "const { return a < b.a; } operator float() const { return a; } float operator()(int n) "
+        "const { return n; } };\n" + kernel("V v{1}; x[i] = (v + v < v) + float(v) + v(2);"),
         "struct V { float a; };\nthread V& operator+=(thread V& a, V b) { a.a += b.a; return a; }\n"
         + kernel("V v{1}; v += v; x[i] = v.a;"),
         # out of class, forward declarations, prototypes

@@ -44,7 +44,8 @@ def called(function: Callable[..., Any], args: list[Any], keywords: dict[str, An
     outputs = [out for out in tensors_of(function(*leaves, **keywords)) if out.requires_grad]
     generator = torch.Generator().manual_seed(7)
     gradients = [
-        torch.randn(out.shape, generator=generator).to(torch.bfloat16).to(out) for out in outputs
+        torch.randn(out.shape, generator=generator).bfloat16().to(out.dtype).to(out.device)
+        for out in outputs
     ]
     wanted = [x for x in itertools.chain(leaves, keywords.values()) if differentiable(x)]
     return torch.autograd.grad(outputs, wanted, gradients, allow_unused=True)

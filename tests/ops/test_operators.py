@@ -156,6 +156,28 @@ def test_checker_is_silent(name: str) -> None:
         assert not report.findings, report
 
 
+@each_operator
+def test_virtual_mps_gives_the_same(name: str, mps: torch.device) -> None:
+    operator = OPERATORS[name]
+    for case in operator.cases:
+        args, keywords = made(case, torch.float32)
+        moved = [_moved(arg, mps) for arg in args]
+        named = {key: _moved(value, mps) for key, value in keywords.items()}
+        same(operator(*moved, **named), operator(*args, **keywords))
+        if operator.differentiable:
+            same(called(operator, moved, named), called(operator, args, keywords))
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    return value.to(device) if isinstance(value, torch.Tensor) else value
+
+
+def same(on_mps: Any, on_cpu: Any) -> None:
+    for theirs, ours in zip(tensors_of(on_mps), tensors_of(on_cpu), strict=True):
+        assert theirs.is_mps
+        torch.testing.assert_close(theirs.cpu(), ours, rtol=0, atol=0, equal_nan=True)
+
+
 def offset(tensor: torch.Tensor, elements: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
     """The same values `elements` into a larger tensor of NaN, and that larger tensor."""
     around = torch.full((tensor.numel() + 2 * elements,), float("nan"), dtype=tensor.dtype)

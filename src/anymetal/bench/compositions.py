@@ -58,7 +58,36 @@ def _geglu(gate: Tensor, up: Tensor, approximate: str = "none") -> Tensor:
     return _gelu(gate, approximate) * up
 
 
+def _swiglu_packed(input: Tensor) -> Tensor:
+    gate, up = input.chunk(2, dim=-1)
+    return _silu(gate) * up
+
+
+def _geglu_packed(input: Tensor, approximate: str = "none") -> Tensor:
+    gate, up = input.chunk(2, dim=-1)
+    return _gelu(gate, approximate) * up
+
+
+def _axpy(alpha: float, x: Tensor, y: Tensor) -> Tensor:
+    return alpha * x + y
+
+
+def _softmax(input: Tensor, dim: int) -> Tensor:
+    powers = torch.exp(input - input.amax(dim, keepdim=True))
+    return powers / powers.sum(dim, keepdim=True)
+
+
+def _log_softmax(input: Tensor, dim: int) -> Tensor:
+    shifted = input - input.amax(dim, keepdim=True)
+    return shifted - torch.log(torch.exp(shifted).sum(dim, keepdim=True))
+
+
 NAIVE: dict[str, Function] = {
+    "axpy": _axpy,
+    "softmax": _softmax,
+    "log_softmax": _log_softmax,
+    "swiglu_packed": _swiglu_packed,
+    "geglu_packed": _geglu_packed,
     "silu": _silu,
     "gelu": _gelu,
     "sigmoid": _sigmoid,

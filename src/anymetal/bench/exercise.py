@@ -130,12 +130,14 @@ def upstream_like(result: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def spread(cases: Sequence[Case], count: int) -> list[Case]:
-    """A few of the cases, the first and the last among them; all where `count` is 0."""
+    """A few of the cases, the last among them; all where `count` is 0.
+
+    The first are the smallest, without elements or with one: they are left out first.
+    """
     if not count or len(cases) <= count:
         return list(cases)
-    if count == 1:
-        return [cases[-1]]
-    return [cases[round(i * (len(cases) - 1) / (count - 1))] for i in range(count)]
+    last = len(cases) - 1
+    return [cases[(i + 1) * last // count] for i in range(count)]
 
 
 def converted(args: Sequence[Any], convert: Convert) -> list[Any]:

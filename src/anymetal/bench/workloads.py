@@ -6,6 +6,9 @@ An operator may bring its own as `bench`; the table here has the well-known ones
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import torch
 
 from anymetal.ops.cases import random_case
 from anymetal.ops.declare import Case, Operator
@@ -28,7 +31,29 @@ def _with_bias() -> list[Case]:
     return [random_case(shape, shape[-1:]) for shape in _ROWS]
 
 
+def _axpy(size: int) -> Case:
+    pair = random_case((size,), (size,))
+
+    def make(
+        dtype: torch.dtype, device: torch.device, generator: torch.Generator
+    ) -> tuple[list[Any], dict[str, Any]]:
+        tensors, _ = pair.make(dtype, device, generator)
+        return [0.3, *tensors], {}
+
+    return Case(f"{size}", make)
+
+
+def _softmax() -> list[Case]:
+    along_rows = [random_case(shape, dim=-1) for shape in (*_ROWS, (2, 1 << 18))]
+    return [*along_rows, random_case((1024, 512), dim=0)]
+
+
 BENCH: dict[str, Sequence[Case]] = {
+    "fill": [random_case((size,), value=0.1) for size in _SIZES],
+    "axpy": [_axpy(size) for size in _SIZES],
+    "copy": _elements(1),
+    **{name: _softmax() for name in ("softmax", "log_softmax")},
+    **{name: _elements(1) for name in ("swiglu_packed", "geglu_packed")},
     **{name: _elements(1) for name in ("silu", "gelu", "sigmoid", "relu_squared")},
     **{name: _elements(2) for name in ("swiglu", "geglu")},
     **{name: _with_bias() for name in ("bias_gelu", "bias_silu")},

@@ -27,6 +27,8 @@ _SYMBOLS = (
     "am_check_table_slowly",
     "am_check_taken_slowly",
     "am_check_event",
+    "am_check_here",
+    "am_check_enter",
 )
 _start_lock = threading.Lock()
 
@@ -141,7 +143,7 @@ def compile_checked(
     mark(raw, clang.INPUT_NAME, numbers=numbers)
     module = parse(jit.inlined(str(raw)))
     places = _Places(prepared, program, DebugInfo(module))
-    instrumented = Instrument(module).run()
+    instrumented = Instrument(module, clang.INPUT_NAME).run()
     metadata, sites, layout = transform(module, program)
     suspends = [SuspendSite(s.what, places.excerpt(places.info.spots(s.location))) for s in sites]
     strip_metadata(module)

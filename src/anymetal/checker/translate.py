@@ -171,6 +171,8 @@ def _out_of_bounds(
     _: Translator, raw: RawFinding, name: str | None, space: str | None, index: int | None
 ) -> str:
     verb = "write" if raw.access & records.WRITE else "read"
+    if name is None:
+        return f"{verb} of {raw.size} bytes at an address that belongs to no buffer of the kernel"
     if raw.severity:
         return f"{verb} of {raw.size} bytes outside {_of(name, space)}, at element {index}"
     return (

@@ -11,7 +11,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anymetal.errors import ToolchainError
@@ -25,8 +25,7 @@ _LANGUAGE_FLAGS = (  # noqa: SIM905
     "-x c++ -std=c++20 -fdeclspec -ffreestanding -nostdinc -fno-exceptions -fno-rtti "
     "-fno-strict-aliasing -fexcess-precision=16 "
     "-fno-math-errno -fno-threadsafe-statics -fno-discard-value-names -fwrapv -fno-finite-loops "
-    "-fno-strict-float-cast-overflow "  # float to integer saturates, and NaN gives 0
-    "-funroll-loops"  # at -O1 clang would forbid all later unrolling
+    "-fno-strict-float-cast-overflow"  # float to integer saturates, and NaN gives 0
 ).split()
 _SAFE_MATH_FLAGS = ["-ffp-contract=on"]
 # All of fast math but the promise that no infinity or NaN occurs: kernels mask with -INFINITY.
@@ -145,12 +144,18 @@ def compile_to_ir(text: str, *, fast_math: bool, optimise: bool = True) -> Resul
     still to be done: this is what the checker instruments.
     """
     level = [] if optimise else ["-Xclang", "-disable-llvm-passes", "-gline-tables-only"]
-    return _compile(text, ["-S", "-emit-llvm", "-O1", *level, "-o", "-"], fast_math)
+    result = _compile(text, ["-S", "-emit-llvm", "-O1", *level, "-o", "-"], fast_math)
+    return replace(result, output=_allow_unrolling(result.output))
+
+
+def _allow_unrolling(ir: str) -> str:
+    """At -O1 clang forbids all later unrolling; let it do none itself, and take that back."""
+    return ir.replace('!"llvm.loop.unroll.disable"', '!"anymetal.loop"')
 
 
 def check_syntax(text: str, *, fast_math: bool) -> Result:
-    """Only the messages: whether the text compiles."""
-    return _compile(text, ["-fsyntax-only", "-O1"], fast_math)
+    """Only the messages: whether the text compiles, and which conversions are doubtful."""
+    return _compile(text, ["-fsyntax-only", "-O1", "-Wimplicit-float-conversion"], fast_math)
 
 
 def compile_support(path: Path, include_dirs: Sequence[Path] = ()) -> str:
@@ -166,14 +171,17 @@ def compile_support(path: Path, include_dirs: Sequence[Path] = ()) -> str:
 def _compile(text: str, flags: list[str], fast_math: bool) -> Result:
     result = _compile_once(text, flags, fast_math)
     if not result.ok and _STALE_HEADER.search(result.messages):
+        precompiled_header(fast_math).unlink(missing_ok=True)
         toolchain_key.cache_clear()
         precompiled_header.cache_clear()
         result = _compile_once(text, flags, fast_math)
     return result
 
 
-# The header was pruned from the cache, or one of our files changed under our feet.
-_STALE_HEADER = re.compile(r"has been modified since the precompiled header|\.pch|PCH|AST file")
+# The header is damaged or gone, or one of our files changed under our feet.
+_STALE_HEADER = re.compile(
+    r"^(?:\S+: )?(?:fatal )?error: .*(?:precompiled|PCH|AST file|no such file)", re.MULTILINE
+)
 
 
 def _compile_once(text: str, flags: list[str], fast_math: bool) -> Result:

@@ -28,10 +28,10 @@ def compile_program(
     """
     entry = prepared.entry_points[entry_name]
     values = _by_index(prepared, constants or {})
-    unit = make_unit(prepared, values, entry_text(entry))
+    unit = make_unit(prepared, values, [entry], entry_text(entry))
     result = clang.compile_to_ir(unit.text, fast_math=prepared.source.fast_math, optimise=optimise)
     if not result.ok:
-        unit.raise_errors(result.messages, [entry])
+        unit.raise_errors(result.messages)
     ir, descriptions = read_descriptions(result.output)
     _check_types(prepared, entry, descriptions)
     if optimise:

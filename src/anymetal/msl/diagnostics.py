@@ -16,6 +16,7 @@ from anymetal.nouns import Position, Source
 _MESSAGE = re.compile(r"(.+?):(\d+):(\d+): (fatal error|error|warning|note): (.*)")
 _THREADGROUP_TYPE = re.compile(r"'am_type_\d+' \(aka '([^']*)'\)")
 _INTERNAL_NAME = re.compile(r"\bam_(?:word_)?(\w+)")
+_INTO_BFLOAT = re.compile(r"implicit conversion .*: '(\w+)' to '(?:__bf16|.* \(aka '__bf16'\)?)")
 # Notes that explain our headers, not the author's mistake.
 _OURS_ALONE = re.compile(r"\bam_\w+|\bAM_|^expanded from |^because |^and |implicit (?:copy|move)")
 _MOST_NOTES = 3  # of those that stand in our headers, for one error
@@ -99,11 +100,29 @@ def raise_compiler_errors(output: str, place: Place, excerpt: Excerpt) -> NoRetu
     `place` gives the author's position for a line and column of the compiler's input.
     """
     problems: list[Problem] = []
-    for group in _groups(parse_messages(output)):
+    messages = [message for message in parse_messages(output) if message.severity != "warning"]
+    for group in _groups(messages):
         problems += _translate(group, place)
     if not any(problem.severity == "error" for problem in problems):
         problems.append(Problem(None, "error", clean(output.strip())))
     raise_problems(list(dict.fromkeys(problems)), excerpt)
+
+
+def conversion_warnings(output: str, place: Place, excerpt: Excerpt) -> tuple[str, ...]:
+    """Where a float silently becomes a bfloat, in the author's own text."""
+    found: dict[str, None] = {}
+    for message in parse_messages(output):
+        conversion = _INTO_BFLOAT.search(message.text)
+        if message.file != clang.INPUT_NAME or message.severity != "warning" or not conversion:
+            continue
+        position = place(message.line, message.column)
+        if position is not None:
+            text = f"'{conversion[1]}' becomes 'bfloat' without a cast, {_REFUSED}"
+            found[render(Problem(position, "warning", text), excerpt)] = None
+    return tuple(found)
+
+
+_REFUSED = "which Apple's compiler refuses"
 
 
 def _groups(messages: list[Message]) -> list[list[Message]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from anymetal.msl.diagnostics import raise_compiler_errors
+from anymetal.msl.diagnostics import conversion_warnings, raise_compiler_errors
 from anymetal.nouns import EntryPoint, Position, Prepared, Scalar
 
 # All is inlined into the kernel: every point where a thread may wait is in one function.
@@ -24,24 +24,30 @@ class Unit:
     text: str
     first_line: int
 
-    def raise_errors(self, messages: str, entries: Sequence[EntryPoint]) -> NoReturn:
-        """Raises clang's errors; behind the author's text each line belongs to one entry."""
+    entries: Sequence[EntryPoint]  # behind the author's text each line belongs to one of them
+
+    def place(self, line: int, column: int) -> Position | None:
+        """The author's place for a place in the unit."""
         first_entry_line = self.first_line + self.prepared.text.count("\n") + 1
-        source_map = self.prepared.source_map
+        if line >= first_entry_line and self.entries:
+            return self.entries[min(line - first_entry_line, len(self.entries) - 1)].position
+        return self.prepared.source_map.position(line - self.first_line + 1, column)
 
-        def place(line: int, column: int) -> Position | None:
-            if line >= first_entry_line and entries:
-                return entries[min(line - first_entry_line, len(entries) - 1)].position
-            return source_map.position(line - self.first_line + 1, column)
+    def raise_errors(self, messages: str) -> NoReturn:
+        """Raises clang's errors in terms of the author's text."""
+        raise_compiler_errors(messages, self.place, self.prepared.source_map.excerpt)
 
-        raise_compiler_errors(messages, place, source_map.excerpt)
+    def warnings(self, messages: str) -> tuple[str, ...]:
+        return conversion_warnings(messages, self.place, self.prepared.source_map.excerpt)
 
 
-def make_unit(prepared: Prepared, values: Mapping[int, Scalar], ending: str) -> Unit:
+def make_unit(
+    prepared: Prepared, values: Mapping[int, Scalar], entries: Sequence[EntryPoint], ending: str
+) -> Unit:
     """The author's text with function constants set by index, and something behind it."""
     prologue = _headers_text(prepared) + _constants_text(prepared, values) + _PUSH
     text = prologue + prepared.text + _POP + ending
-    return Unit(prepared, text, prologue.count("\n") + 1)
+    return Unit(prepared, text, prologue.count("\n") + 1, entries)
 
 
 def _headers_text(prepared: Prepared) -> str:

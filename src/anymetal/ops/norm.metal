@@ -6,7 +6,7 @@
 //   partial, finish   several threadgroups a row; each finishes its chunk with everyone's moments
 #include "shared/moments.h"
 
-// --- reading a row, with or without a residual ----------------------------------------------------
+// --- reading a row, with or without a residual ---------------------------------------------------
 
 // x, or x + residual as it is stored: rounded to T, so that it is what the caller gets.
 template <bool residual, uint width, typename T>
@@ -27,7 +27,7 @@ inline float first_of(device const T* x, device const T* other, thread const Tea
   return simd_broadcast_first(team.lane == 0 ? float(T(float(*x) + float(*other))) : 0.0f);
 }
 
-// --- forward --------------------------------------------------------------------------------------
+// --- forward -------------------------------------------------------------------------------------
 
 template <typename T, typename N, bool residual, bool alone, uint width>
 [[kernel]] void norm_held(device const T* x [[buffer(0)]], device const T* other [[buffer(1)]],
@@ -93,7 +93,7 @@ template <typename T, typename N, bool residual, uint width>
   sum += row * strides[2];
   const float shift = first_of<N, residual>(x, other, team);
 
-  Running<N, typename W::type> running;
+  Running<N, typename W::type> running = {0.0f, 0.0f, 0.0f};
   const uint stride = team.size * width;
   for (uint i = team.index * width; i < sizes.columns; i += stride) {
     running.add(read<residual, width>(x, other, sum, i) - shift);
@@ -131,7 +131,7 @@ template <typename T, typename N, bool residual, uint width>
 
   const uint begin = group.x * sizes.chunk;
   const uint end = min(begin + sizes.chunk, sizes.columns);
-  Running<N, typename W::type> running;
+  Running<N, typename W::type> running = {0.0f, 0.0f, 0.0f};
   for (uint i = begin + team.index * width; i < end; i += team.size * width) {
     running.add(read<residual, width>(x, other, sum, i) - shift);
   }
@@ -176,7 +176,7 @@ template <typename T, typename N, uint width>
   }
 }
 
-// --- instances: <name>_<strategy>_<vec4 or scalar>_<dtype> ----------------------------------------
+// --- instances: <name>_<strategy>_<vec4 or scalar>_<dtype> ---------------------------------------
 
 #define NORM_INSTANCE(text, ...) \
   template [[host_name(text)]] [[kernel]] decltype(__VA_ARGS__) __VA_ARGS__;

@@ -2,8 +2,8 @@
 // ways the forward kernels go; then those of weight and bias, which are sums over rows.
 //
 // With g = gradient * weight and n the normalised row, the gradient of x is
-// (g - mean(g) - n mean(g n)) / deviation; rms has no mean(g). The moments are computed again, which
-// costs no memory. Each row's moments are kept (shift, mean, 1 / deviation) for the sums over rows.
+// (g - mean(g) - n mean(g n)) / deviation; rms has no mean(g). The moments are computed again,
+// which costs no memory. Each row's are kept (shift, mean, 1 / deviation) for the sums over rows.
 #include "shared/moments.h"
 
 constant constexpr uint kept_moments = 3;
@@ -38,10 +38,10 @@ inline float2 gradient_means(V g, V gn, float columns, thread const Team& team,
   return float2(first, team_sum<alone>(sum_of(gn), team, scratch)) / columns;
 }
 
-// --- the gradient of x ----------------------------------------------------------------------------
+// --- the gradient of x ---------------------------------------------------------------------------
 
-// A team takes a block of rows, one after another. With `sums` it adds up what the rows of its block
-// give to the gradients of weight and bias: they are in registers already.
+// A team takes a block of rows, one after another. With `sums` it adds up what the rows of its
+// block give to the gradients of weight and bias: they are in registers already.
 template <typename T, typename N, bool alone, bool sums, uint width>
 [[kernel]] void norm_held_backward(device const T* gradient [[buffer(0)]],
                                    device const T* extra [[buffer(1)]],
@@ -268,7 +268,7 @@ template <typename T, typename N, uint width>
                            sizes, team);
 }
 
-// --- the gradients of weight and bias -------------------------------------------------------------
+// --- the gradients of weight and bias ------------------------------------------------------------
 
 // Sums over blocks of rows: a thread walks down a column (or four). `sums` holds all of the
 // weight's, then all of the bias's; sizes are columns, rows, rows of a block, blocks, and whether
@@ -338,7 +338,7 @@ template <typename T>
   to[in_grid.x] = T(sum);
 }
 
-// --- instances ------------------------------------------------------------------------------------
+// --- instances -----------------------------------------------------------------------------------
 
 #define NORM_INSTANCE(text, ...) \
   template [[host_name(text)]] [[kernel]] decltype(__VA_ARGS__) __VA_ARGS__;

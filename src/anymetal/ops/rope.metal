@@ -1,8 +1,8 @@
 // Rotary position embedding: pairs of elements of q and k are turned by an angle of their position.
 //
 // A pair is (i, i + half) of a head (split) or (2 i, 2 i + 1) (interleaved); elements after the
-// rotary ones are copied. A thread has the same pairs, or four neighbouring ones, in several heads, so
-// that their angles are read or computed once. q and k go in one launch: k's heads follow q's.
+// rotary ones are copied. A thread has the same pair, or four neighbouring ones, in several heads,
+// so that angles are read or computed once. q and k go in one launch: k's heads follow q's.
 #include "shared/vectors.h"
 
 // What the host passes, in this order.
@@ -35,7 +35,7 @@ inline long position_of(uint token, device const long* ids, thread const Sizes& 
   return sizes.mode == shared_ids ? ids[place] : sizes.offset + place;
 }
 
-// --- the two numbers of an angle ------------------------------------------------------------------
+// --- the two numbers of an angle -----------------------------------------------------------------
 
 template <typename V>
 struct Turn {
@@ -68,7 +68,7 @@ inline Turn<typename Width<width>::type> from_frequencies(device const float* hi
   return {cospi(2.0f * fraction), sinpi(2.0f * fraction)};
 }
 
-// --- pairs in memory ------------------------------------------------------------------------------
+// --- pairs in memory -----------------------------------------------------------------------------
 
 template <typename V>
 struct Pair {
@@ -103,10 +103,10 @@ inline void store_pair(device T* head, uint pair, uint half_dim, Pair<V> value) 
   }
 }
 
-// --- the kernel -----------------------------------------------------------------------------------
+// --- the kernel ----------------------------------------------------------------------------------
 
-// `direction` is 1, or -1 to turn back. Strides are those of batch, sequence and heads, for q, k and
-// both results. Threads along x: pairs, then the elements that are copied.
+// `direction` is 1, or -1 to turn back. Strides are those of batch, sequence and heads, for q, k
+// and both results. Threads along x: pairs, then the elements that are copied.
 template <typename T, bool interleaved, bool tables, uint width>
 [[kernel]] void rope(device const T* q [[buffer(0)]], device const T* k [[buffer(1)]],
                      device T* turned_q [[buffer(2)]], device T* turned_k [[buffer(3)]],
@@ -154,7 +154,7 @@ template <typename T, bool interleaved, bool tables, uint width>
   }
 }
 
-// --- instances: rope_<pairs>_<angles>_<vec4 or scalar>_<dtype> ------------------------------------
+// --- instances: rope_<pairs>_<angles>_<vec4 or scalar>_<dtype> -----------------------------------
 
 #define ROPE_INSTANCE(text, ...) \
   template [[host_name(text)]] [[kernel]] decltype(rope<__VA_ARGS__>) rope<__VA_ARGS__>;

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from anymetal.passes.ir import Module
+from anymetal.passes.ir import Function, Module
 
 _NODE = re.compile(r"^(!\d+) = (?:distinct )?!(DI\w+)\((.*)\)$")
 _REFERENCE = re.compile(r", !dbg (!\d+)")
@@ -44,6 +44,11 @@ class DebugInfo:
             found.append(spot)
             reference = node.get("inlinedAt")
         return found
+
+    def files(self, function: Function) -> set[str]:
+        """The files that a function's own instructions come from, not counting inlined ones."""
+        found = (self.spots(instruction.text) for instruction in function.instructions())
+        return {spots[-1].file for spots in found if spots}
 
     def _file(self, scope: str) -> str:
         return self._nodes[self._nodes[scope]["file"]]["filename"].strip('"')

@@ -14,9 +14,9 @@ from anymetal.passes.accesses import ATOMIC, READ, WRITE, Access, accesses_of
 from anymetal.passes.debug_info import DebugInfo, Spot
 from anymetal.passes.ir import Function, Instruction, Module
 from anymetal.passes.layout import Layout
-from anymetal.passes.machine import GROUP_OFFSET, THREAD_MAIN, parameters_of
+from anymetal.passes.machine import GROUP_MAIN, GROUP_OFFSET, THREAD_MAIN, parameters_of
 from anymetal.passes.mark import DIVISOR, MARKS, NUMBER
-from anymetal.passes.provenance import MACHINE, Provenance, Root
+from anymetal.passes.provenance import MACHINE, UNKNOWN, Provenance, Root
 
 # machine.h and checker/shadow/state.h.
 INDEX_OFFSET, LISTENER_DATA_OFFSET = 20, 336
@@ -38,6 +38,8 @@ _DECLARATIONS = (
     "declare void @am_check_divisor(ptr, i1, i32, i32)",
     "declare void @am_check_number(ptr, i1, i32, i32)",
     "declare void @am_check_taken(ptr, i1, i32, i32)",
+    "declare ptr @am_check_here(ptr, i64, i32, i32)",
+    "declare void @am_check_enter(ptr, i32)",
     "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
 )
 _ALLOCATED = re.compile(r"= alloca (.+?), align")
@@ -76,13 +78,15 @@ class Instrumented:
 class Instrument:
     """One run of the pass over one kernel."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, author_file: str) -> None:
         self._module = module
+        self._author_file = author_file
         self._function = module.function(THREAD_MAIN)
         self._info = DebugInfo(module)
         self._layout = Layout(module)
         self._provenance = Provenance(self._function)
         self._globals = self._global_sizes()
+        self._callees = {function.name for function in module.functions}
         self._uses = _uses(self._function)
         self._doubtful: dict[str, int] = {}
         self._arrays: dict[str, tuple[int, str]] = {}
@@ -97,9 +101,36 @@ class Instrument:
                 rewritten += self._checked(instruction)
             block.instructions = rewritten
         self._begin()
+        for function in self._module.functions:
+            own = function.name in (THREAD_MAIN, GROUP_MAIN)
+            if not own and self._author_file in self._info.files(function):
+                self._instrument_callee(function)
         for declaration in _DECLARATIONS:
             self._module.declare(declaration)
         return self.result
+
+    def _instrument_callee(self, function: Function) -> None:
+        """A function that could not be inlined, being recursive: only addresses tell its memory."""
+        provenance = Provenance(function)
+        for block in function.blocks:
+            rewritten: list[Instruction] = []
+            for instruction in block.instructions:
+                for access in accesses_of(instruction):
+                    if provenance.root(access.pointer).origin in ("array", "global"):
+                        continue
+                    site = self._site(instruction, access, UNKNOWN)
+                    self._note(UNKNOWN, access)
+                    check = Instruction(
+                        f"%am.checked.{site} = call ptr @am_check_here(ptr {access.pointer}, "
+                        f"i64 {access.size}, i32 {access.kind}, i32 {site})"
+                    )
+                    rewritten.append(check)
+                    instruction.text = _with_pointer(
+                        instruction.text, access.pointer, str(check.result)
+                    )
+                if instruction.callee not in MARKS:
+                    rewritten.append(instruction)
+            block.instructions = rewritten
 
     def _slots(self) -> list[int]:
         calls = self._function.calls("am_threadgroup_storage")
@@ -138,6 +169,8 @@ class Instrument:
         if instruction.callee in MARKS:
             return self._mark(instruction)
         checks += self._picked(instruction)
+        if instruction.callee in self._callees:
+            checks += _instructions("call void @am_check_enter(ptr %am.checks, i32 %am.index)")
         started = _LIFETIME.search(instruction.text)
         if started and started.group(1) in self._arrays:
             return [instruction, self._forget(started.group(1))]

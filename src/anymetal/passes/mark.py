@@ -31,10 +31,9 @@ def mark(module: Module, author_file: str, *, numbers: bool) -> None:
     """Adds the marks to every function of the author's."""
     info = DebugInfo(module)
     for function in module.functions:
-        spots = [spots[0].file for i in function.instructions() if (spots := info.spots(i.text))]
-        written = author_file in spots
-        vectors = any(file.endswith(_VECTOR_HEADERS) for file in spots)
-        if written:
+        files = info.files(function)
+        vectors = any(file.endswith(_VECTOR_HEADERS) for file in files)
+        if author_file in files:
             _mark_function(function, integers=True, numbers=numbers)
         elif vectors and numbers:
             _mark_function(function, integers=False, numbers=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from anymetal.passes.ir import Function, Instruction
-from anymetal.passes.machine import parameters_of
+from anymetal.passes.machine import THREAD_MAIN, parameters_of
 
 Origin = Literal["buffer", "dynamic", "static", "array", "global", "machine", "unknown"]
 
@@ -43,7 +43,9 @@ class Provenance:
 
     def __init__(self, function: Function) -> None:
         self._definitions = {i.result: i for i in function.instructions() if i.result}
-        self._buffers, self._self = parameters_of(function)[:2]
+        # Only the kernel itself has the machine's two parameters.
+        parameters = parameters_of(function) if function.name == THREAD_MAIN else ["", ""]
+        self._buffers, self._self = parameters[:2]
         self._known: dict[str, Root] = {}
 
     def root(self, pointer: str) -> Root:

@@ -269,6 +269,19 @@ void am_check_taken_slowly(am_checks* checks, bool taken, unsigned site, unsigne
   launch.doubt[thread] = 0;
 }
 
+// Functions that are not part of the kernel's own body find their thread here; launches are one at a time.
+static am_checks* current_checks;
+static unsigned current_thread;
+
+void am_check_enter(am_checks* checks, unsigned thread) {
+  current_checks = checks;
+  current_thread = thread;
+}
+
+char* am_check_here(char* address, unsigned long size, unsigned access, unsigned site) {
+  return am_check_slowly(current_checks, kUnknownRegion, address, size, access, site, current_thread);
+}
+
 void am_check_event(am_checks* checks, unsigned kind, unsigned site, unsigned thread) {
   am_checked_launch& launch = *(am_checked_launch*)checks;
   // What follows from the first NaN is not news.

@@ -1,8 +1,8 @@
-// The moments of a row, by one thread after another, by a team of threads, or from chunks of the row;
-// and where the weight of an element stands.
+// The moments of a row, by one thread after another, by a team of threads, or from chunks of the
+// row; and where the weight of an element stands.
 //
-// Moments are taken of x minus the row's first element: with a mean of 1000 and a deviation of 1 the
-// differences are exact, and nothing is lost when the mean is subtracted.
+// Moments are taken of x minus the row's first element: with a mean of 1000 and a deviation of 1
+// the differences are exact, and nothing is lost when the mean is subtracted.
 #pragma once
 #include "shared/team.h"
 #include "shared/vectors.h"
@@ -17,14 +17,14 @@ struct Layer {
   static constexpr constant bool centred = true;
 };
 
-// --- sizes and parameters -------------------------------------------------------------------------
+// --- sizes and parameters ------------------------------------------------------------------------
 
 constant constexpr uint has_weight = 1;
 constant constexpr uint has_bias = 2;
 constant constexpr uint has_extra = 4;
 
-// What the host passes: columns, elements a weight is for (0: each has its own), groups of channels,
-// flags, columns of a chunk.
+// What the host passes: columns, elements a weight is for (0: each has its own), groups of
+// channels, flags, columns of a chunk.
 struct Sizes {
   uint columns;
   uint spatial;
@@ -60,7 +60,7 @@ inline typename Width<width>::type bias_at(device const T* bias, uint row, uint 
   return parameter<width>(bias, row, i, sizes);
 }
 
-// --- moments --------------------------------------------------------------------------------------
+// --- moments -------------------------------------------------------------------------------------
 
 // The moments of a row: x - shift has this mean, and the row is divided by its deviation.
 struct Moments {
@@ -84,9 +84,9 @@ inline float shift_of(device const T* x, thread const Team& team) {
 // Welford's running mean and sum of squared differences; without a mean, the sum of squares.
 template <typename N, typename V>
 struct Running {
-  V mean = V(0.0f);
-  V squares = V(0.0f);
-  float count = 0.0f;
+  V mean;
+  V squares;
+  float count;
 
   void add(V x) thread {
     if constexpr (!N::centred) {
@@ -167,7 +167,7 @@ template <typename N, uint width, typename T>
 inline float2 moments_of_part(device const T* x, float shift, uint begin, uint end,
                               thread const Team& team, threadgroup float* scratch) {
   using W = Width<width>;
-  Running<N, typename W::type> running;
+  Running<N, typename W::type> running = {0.0f, 0.0f, 0.0f};
   for (uint i = begin + team.index * width; i < end; i += team.size * width) {
     running.add(W::load(x + i) - shift);
   }

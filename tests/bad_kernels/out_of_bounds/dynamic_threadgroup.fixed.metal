@@ -1,0 +1,14 @@
+// dynamic_threadgroup, corrected in the launch: 256 bytes.
+// expect: nothing
+// launch: reverse float32[64]=random float32[64]=zeros threads=64 group_size=64 memory=256
+#include <metal_stdlib>
+using namespace metal;
+
+kernel void reverse(device const float* x,
+                    device float* y,
+                    threadgroup float* row [[threadgroup(0)]],
+                    uint in_group [[thread_index_in_threadgroup]]) {
+  row[in_group] = x[in_group];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  y[in_group] = row[in_group ^ 1];
+}
