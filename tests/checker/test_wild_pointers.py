@@ -23,8 +23,8 @@ kernel void wild(device const ulong* x, device float* y, uint i [[thread_positio
     with anymetal.check(outputs=()) as report:
         anymetal.compile_shader(source).wild(addresses, torch.zeros(4), threads=4)
     assert [(f.kind, f.line) for f in report.findings] == [
-        ("out_of_bounds", 5),
         ("out_of_bounds", 6),
+        ("out_of_bounds", 7),
     ]
     assert "belongs to no buffer" in report.findings[0].message
 
@@ -48,7 +48,7 @@ kernel void go(device float* x, device float* y, constant uint& n,
     assert out.tolist() == [10.0] * 4
     with anymetal.check() as report:
         kernel(torch.ones(10), out, 30, threads=4)
-    assert [(f.kind, f.line) for f in report.findings] == [("out_of_bounds", 4)]
+    assert [(f.kind, f.line) for f in report.findings] == [("out_of_bounds", 5)]
 
 
 def test_pointers_in_a_list_of_tensors_are_checked() -> None:
