@@ -13,6 +13,8 @@ import argparse
 import importlib
 import json
 import math
+import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from timing import once
 from workloads import MAKERS, Workload
 
 OPTIONS = ["-cl-mad-enable"]
-ROUNDS = 2
+LEAST_ROUNDS, MOST_ROUNDS, SECONDS = 2, 5, 20.0
 
 
 def first_groups(workload: Workload, groups: int) -> tuple[int, ...]:
@@ -44,6 +46,22 @@ def work(workload: Workload, threads: tuple[int, ...]) -> int:
     return int(((rows + size - 1) // size * size).sum())
 
 
+@dataclass(frozen=True)
+class Run:
+    """One launch, ready to be called again and again."""
+
+    queue: Any
+    kernel: Any
+    grid: tuple[int, ...]
+    group_size: tuple[int, ...]
+    bound: list[Any]
+    output: Any
+
+    def __call__(self) -> None:
+        self.kernel(self.queue, self.grid, self.group_size, *self.bound)
+        self.queue.finish()
+
+
 class Oclgrind:
     """The Oclgrind platform; the process must have been started through `oclgrind`."""
 
@@ -56,32 +74,37 @@ class Oclgrind:
         self.queue = self.opencl.CommandQueue(self.context)
 
     def measure(self, workload: Workload, groups: list[int]) -> None:
+        """Sizes take turns, so that a noisy minute does not hit one of them alone."""
         program = self.opencl.Program(self.context, workload.source("cl")).build(OPTIONS)
         kernel = self.opencl.Kernel(program, workload.name)
         expected = workload.reference()
-        for count in groups:
-            threads = first_groups(workload, count)
-            workload.output.fill_(float("nan"))
-            bound = [self.bound(argument) for argument in workload.arguments]
+        grids = {count: first_groups(workload, count) for count in groups}
+        runs = {count: self.call(workload, kernel, grid) for count, grid in grids.items()}
+        start, samples = time.perf_counter(), {count: [math.inf] for count in groups}
+        for done in range(MOST_ROUNDS):
+            if done >= LEAST_ROUNDS and time.perf_counter() - start > SECONDS:
+                break
+            for count, run in runs.items():
+                samples[count].append(once(run))
+        for count, run in runs.items():
+            row = {
+                "groups": count,
+                "work": work(workload, grids[count]),
+                "milliseconds": min(samples[count]),
+                "error": error_where_written(self.result(workload, run), expected),
+            }
+            print(json.dumps(row), flush=True)
 
-            def call(threads: tuple[int, ...] = threads, bound: list[Any] = bound) -> None:
-                kernel(self.queue, threads, workload.group_size, *bound)
-                self.queue.finish()
+    def call(self, workload: Workload, kernel: Any, grid: tuple[int, ...]) -> Run:
+        """A launch over a fresh output full of NaN, with buffers of its own."""
+        workload.output.fill_(float("nan"))
+        bound = [self.bound(argument) for argument in workload.arguments]
+        output = bound[[a is workload.output for a in workload.arguments].index(True)]
+        return Run(self.queue, kernel, grid, workload.group_size, bound, output)
 
-            milliseconds = min(once(call) for _ in range(ROUNDS))
-            output = bound[[a is workload.output for a in workload.arguments].index(True)]
-            self.opencl.enqueue_copy(self.queue, workload.output.numpy(), output)
-            print(
-                json.dumps(
-                    {
-                        "groups": count,
-                        "work": work(workload, threads),
-                        "milliseconds": milliseconds,
-                        "error": error_where_written(workload.output, expected),
-                    }
-                ),
-                flush=True,
-            )
+    def result(self, workload: Workload, run: Run) -> torch.Tensor:
+        self.opencl.enqueue_copy(self.queue, workload.output.numpy(), run.output)
+        return workload.output
 
     def bound(self, argument: torch.Tensor | np.generic) -> Any:
         if not isinstance(argument, torch.Tensor):

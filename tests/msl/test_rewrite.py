@@ -101,6 +101,7 @@ def test_overloads_on_spaces_become_one() -> None:
       float first(device const float* p) { return p[0]; }
       float first(threadgroup const float* values) { return values[0]; }
       float first(constant float* p) { return p[0]; }
+      struct Behind { float value; };
     """
     body = "threadgroup float t[1]; x[i] = first(x) + first(t) + Pair(1, 2).sum();"
     compiled(kernel(body, before=source))

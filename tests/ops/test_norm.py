@@ -90,8 +90,9 @@ def test_every_strategy_is_right_and_says_its_name(kind: str, strategy: str, ext
     judge(mine, exact, own, f"{kind} {strategy}")
 
 
-@each_strategy
-def test_checker_is_silent_in_every_strategy(strategy: str) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES[2:])
+def test_checker_is_silent_for_long_rows(strategy: str) -> None:
+    """Short ones are checked with all operators' cases."""
     with forced(strategy) as columns, anymetal.check() as report:
         x = torch.randn(2, columns, dtype=torch.bfloat16).requires_grad_()
         y, total = ops.add_layer_norm(x, x, (columns,), x[0], x[1])

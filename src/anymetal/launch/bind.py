@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import torch
 
+from anymetal.device.enabling import is_enabled
 from anymetal.errors import LimitError
 from anymetal.nouns import Argument
 
@@ -113,8 +114,8 @@ class Binder:
                 ):
                     frame.on_host = True
                     addresses[index] = argument.data_ptr() or _EMPTY_ADDRESS
-                elif argument.is_mps:
-                    # Only the virtual device has these here, and it refuses other dtypes itself.
+                elif argument.is_mps and is_enabled():
+                    # The virtual device is host memory, and refuses other dtypes itself.
                     frame.on_device = True
                     addresses[index] = argument.data_ptr() or _EMPTY_ADDRESS
                 else:
@@ -214,7 +215,7 @@ class Binder:
         return tensor.data_ptr() or _EMPTY_ADDRESS
 
     def _check_tensor(self, frame: Frame, index: int, tensor: torch.Tensor) -> None:
-        if tensor.is_mps:
+        if tensor.is_mps and is_enabled():
             frame.on_device = True
         elif tensor.is_cpu:
             frame.on_host = frame.on_host or tensor.dim() > 0

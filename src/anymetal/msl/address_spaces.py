@@ -12,14 +12,9 @@ _METHOD_QUALIFIERS = SPACES | {"const", "volatile", "noexcept", "mutable"}
 
 def erase_attributes(tokens: TokenRange, edits: Edits) -> None:
     """Removes every `[[...]]`; what they say has been recorded."""
-    index = 0
-    while index < len(tokens):
-        if tokens.is_attribute(index):
-            end = tokens.after(index)
-            edits.remove(index, end)
-            index = end
-        else:
-            index += 1
+    for index, text in enumerate(tokens.texts):
+        if text == "[" and tokens.is_attribute(index):
+            edits.remove(index, tokens.after(index))
 
 
 def erase_spaces(tokens: TokenRange, functions: list[Function], edits: Edits) -> None:

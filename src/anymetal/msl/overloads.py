@@ -6,8 +6,6 @@ the others say the same is checked token by token: a dropped body that differs i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anymetal.msl.address_spaces import is_constructor
 from anymetal.msl.builtins import SPACES
 from anymetal.msl.diagnostics import Problem
@@ -16,12 +14,6 @@ from anymetal.msl.reflect import declared_name
 from anymetal.msl.source_map import Origins
 from anymetal.msl.structure import Class, Declaration, Function, Structure
 from anymetal.msl.tokens import TokenRange
-
-
-@dataclass(frozen=True)
-class _Kept:
-    declaration: Declaration
-    body: tuple[str, ...]
 
 
 class OverloadMerger:
@@ -33,27 +25,24 @@ class OverloadMerger:
         self.edits = edits
         self.origins = origins
         self.problems: list[Problem] = []
-        self.merged = 0
+        self.dropped: set[int] = set()  # where the declarations that were removed start
 
     def run(self) -> None:
-        kept: dict[tuple[object, ...], _Kept] = {}
+        kept: dict[tuple[object, ...], Declaration] = {}
         for declaration in sorted(
             [*self.structure.functions, *self.structure.classes], key=lambda item: item.start
         ):
             key = self._key(declaration)
             if key is None:
                 continue
-            body = self._body(declaration)
-            if key not in kept:
-                kept[key] = _Kept(declaration, body)
-                continue
-            first = kept[key]
-            if self._exact(declaration) == self._exact(first.declaration):
-                continue  # a true redefinition: clang reports it
-            if body and first.body and body != first.body:
-                self._differ(declaration, first.declaration)
+            first = kept.setdefault(key, declaration)
+            if first is declaration or self._exact(declaration) == self._exact(first):
+                continue  # the first of its kind, or a true redefinition, which clang reports
+            body, first_body = self._body(declaration), self._body(first)
+            if body and first_body and body != first_body:
+                self._differ(declaration, first)
             self.edits.remove(declaration.start, declaration.end)
-            self.merged += 1
+            self.dropped.add(declaration.start)
 
     def _key(self, declaration: Declaration) -> tuple[object, ...] | None:
         """The head without spaces, parameter names and default arguments; None: never merged."""
@@ -149,10 +138,10 @@ def _plain(tokens: TokenRange, start: int, end: int, renamed: dict[str, str]) ->
     words: list[str] = []
     index = start
     while index < end:
-        if tokens.is_attribute(index):
+        text = tokens.texts[index]
+        if text == "[" and tokens.is_attribute(index):
             index = tokens.after(index)
             continue
-        text = tokens.text(index)
         if tokens.tokens[index].kind == "string":
             text = tokens.tokens[index].text
         if text in SPACES:

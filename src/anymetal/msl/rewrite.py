@@ -44,24 +44,7 @@ class _Rewriter:
         self.threadgroup = ThreadgroupRewriter(self.tokens, self.edits)
 
     def run(self) -> Rewritten:
-        erase_attributes(self.tokens, self.edits)
-        erase_spaces(self.tokens, self.structure.functions, self.edits)
-        literals.rewrite_literals(self.tokens, self.edits)
-        CastRewriter(self.structure, self.edits).run()
-        rewrite_swizzles(self.tokens, self.edits)
-        self._functions()
-        self._inlining()
-        self._function_constants()
-        for instantiation in self.structure.instantiations:
-            # Whatever is used is instantiated without being told; nothing else shall be emitted.
-            self.edits.remove(instantiation.start, instantiation.end)
-        for kernel in self.reflection.kernels:
-            self.threadgroup.rewrite(kernel)
-        merger = OverloadMerger(self.structure, self.edits, self.unit.origins)
-        merger.run()
-        problems = [*merger.problems, *self._leftovers()]
-        if problems:
-            raise_problems(problems, self.unit.origins.excerpt)
+        self._check(self._edit())
         writer = Writer(self.tokens, self.edits, self.unit.origins)
         text = writer.write()
         return Rewritten(
@@ -74,6 +57,29 @@ class _Rewriter:
                 for slot, name in enumerate(self.threadgroup.slots)
             ),
         )
+
+    def _edit(self) -> OverloadMerger:
+        merger = OverloadMerger(self.structure, self.edits, self.unit.origins)
+        merger.run()
+        erase_attributes(self.tokens, self.edits)
+        erase_spaces(self.tokens, self.structure.functions, self.edits)
+        literals.rewrite_literals(self.tokens, self.edits)
+        CastRewriter(self.structure, self.edits).run()
+        rewrite_swizzles(self.tokens, self.edits)
+        self._functions(merger.dropped)
+        self._inlining()
+        self._function_constants()
+        for instantiation in self.structure.instantiations:
+            # Whatever is used is instantiated without being told; nothing else shall be emitted.
+            self.edits.remove(instantiation.start, instantiation.end)
+        for kernel in self.reflection.kernels:
+            self.threadgroup.rewrite(kernel)
+        return merger
+
+    def _check(self, merger: OverloadMerger) -> None:
+        problems = [*merger.problems, *self._leftovers()]
+        if problems:
+            raise_problems(problems, self.unit.origins.excerpt)
 
     def _leftovers(self) -> list[Problem]:
         """A threadgroup variable that was not rewritten would be a local of each thread."""
@@ -89,10 +95,10 @@ class _Rewriter:
     def _position(self, index: int) -> Position:
         return self.unit.origins.position(self.tokens.tokens[index])
 
-    def _functions(self) -> None:
+    def _functions(self, dropped: set[int]) -> None:
         """Every function becomes inline: clang emits only what the kernel asked for needs."""
         for function in self.structure.functions:
-            if function.scope.kind != "namespace":
+            if function.scope.kind != "namespace" or function.start in dropped:
                 continue
             words = [self.tokens.text(i) for i in range(function.head, function.name[0])]
             for offset, word in enumerate(words):

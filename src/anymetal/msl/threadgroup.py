@@ -42,8 +42,10 @@ def find_declarations(tokens: TokenRange, function: Function) -> list[Threadgrou
     """The threadgroup variables declared in a function's body."""
     if function.body is None:
         return []
-    found = []
+    found: list[ThreadgroupDeclaration] = []
     start, end = function.body
+    if "threadgroup" not in tokens.texts[start:end]:
+        return found
     for index in range(start + 1, end):
         if starts_statement(tokens, index):
             declaration = read_declaration(tokens, index, end)
@@ -206,15 +208,12 @@ class ThreadgroupRewriter:
 def unaccounted(tokens: TokenRange, accounted: set[int]) -> list[int]:
     """The `threadgroup` tokens that are neither variables we rewrote nor part of a pointer type."""
     left = []
-    index = 0
-    while index < len(tokens):
-        if tokens.is_attribute(index):
-            index = tokens.after(index)
+    for index, text in enumerate(tokens.texts):
+        if text != "threadgroup" or index in accounted or tokens.text(index - 1) == "[":
             continue
-        if tokens.text(index) == "threadgroup" and index not in accounted:
-            understood = is_method_qualifier(tokens, index) or _qualifies_pointee(tokens, index)
-            left += [] if understood else [index]
-        index += 1
+        in_attribute = tokens.text(index + 1) == "("  # [[buffer(0), threadgroup(1)]]
+        if not (in_attribute or is_method_qualifier(tokens, index)):
+            left += [] if _qualifies_pointee(tokens, index) else [index]
     return left
 
 

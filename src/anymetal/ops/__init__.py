@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from anymetal.ops import variants
+from anymetal.ops import modules, variants
 from anymetal.ops.basics import axpy, axpy_, copy, copy_, fill, fill_
 from anymetal.ops.biased import bias_gelu, bias_silu
 from anymetal.ops.elementwise import gelu, relu_squared, sigmoid, sigmoid_, silu
@@ -31,6 +31,7 @@ __all__ = [
     "group_norm",
     "layer_norm",
     "log_softmax",
+    "modules",
     "relu_squared",
     "rms_norm",
     "rope",

@@ -93,7 +93,8 @@ struct Hooks final : at::MPSHooksInterface {
   size_t getCurrentAllocatedMemory() const override { return ledger.in_use(); }
   size_t getDriverAllocatedMemory() const override { return ledger.held(); }
   size_t getRecommendedMaxMemory() const override { return ledger.recommended(); }
-  size_t getMaxBufferLength() const override { return ledger.recommended() / 4 * 3; }
+  // Not marked as an override: torch asks since 2.13.
+  size_t getMaxBufferLength() const { return ledger.recommended() / 4 * 3; }
   void setMemoryFraction(double fraction) const override { ledger.set_fraction(fraction); }
 
   // There is no Instruments to trace for; the calls are accepted as on a Mac without it.
@@ -116,12 +117,14 @@ struct Hooks final : at::MPSHooksInterface {
 
 static_assert(sizeof(Hooks) == sizeof(at::MPSHooksInterface));
 
-inline std::unique_ptr<at::MPSHooksInterface> create_hooks() { return std::make_unique<Hooks>(); }
-
 // torch makes its hooks object once. Where it did so already, ours takes the place of the empty
 // one.
 inline void install_hooks() {
-  at::MPSHooksRegistry()->Register("MPSHooks", &create_hooks);
+  // Some versions of torch pass an argument.
+  const auto create = [](auto&&...) -> std::unique_ptr<at::MPSHooksInterface> {
+    return std::make_unique<Hooks>();
+  };
+  at::MPSHooksRegistry()->Register("MPSHooks", create);
   const at::MPSHooksInterface& current = at::detail::getMPSHooks();
   if (!current.hasMPS()) new (const_cast<at::MPSHooksInterface*>(&current)) Hooks();
   TORCH_CHECK(at::detail::getMPSHooks().hasMPS(), "torch does not use the hooks of the device");

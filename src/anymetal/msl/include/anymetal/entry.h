@@ -1,9 +1,10 @@
 // From the machine to a kernel's parameters: what the generated entry function is made of.
 //
-// The generated text (msl/entry.py) names a role for each parameter; the templates here turn it into the
-// type the kernel declares, and describe that type for the launcher.
+// The generated text (msl/entry.py) names a role for each parameter; the templates here turn it
+// into the type the kernel declares, and describe that type for the launcher.
 #pragma once
 #include <anymetal/machine.h>
+
 #include <metal_types>
 
 // ---- Signatures ---------------------------------------------------------------------------------
@@ -42,8 +43,8 @@ struct am_triple {
   unsigned x, y, z;
 };
 
-// Gives a triple the type a parameter asks for. Types no built-in value has are refused later, by name,
-// from the description below; here they only must not stop the compiler.
+// Gives a triple the type a parameter asks for. Types no built-in value has are refused later, by
+// name, from the description below; here they only must not stop the compiler.
 template <class T>
 struct am_builtin {
   static AM_INLINE T from(am_triple value) {
@@ -125,15 +126,11 @@ AM_INLINE am_triple am_dispatch_simdgroups_per_threadgroup(const am_thread* self
   return am_scalar(self->group->nominal_simdgroups);
 }
 AM_INLINE am_triple am_dispatch_quadgroups_per_threadgroup(const am_thread* self) {
-  const unsigned(&size)[3] = self->group->nominal_size;
+  const unsigned (&size)[3] = self->group->nominal_size;
   return am_scalar((size[0] * size[1] * size[2] + 3) / 4);
 }
-AM_INLINE am_triple am_threads_per_simdgroup(const am_thread*) {
-  return am_scalar(AM_SIMD_WIDTH);
-}
-AM_INLINE am_triple am_thread_execution_width(const am_thread*) {
-  return am_scalar(AM_SIMD_WIDTH);
-}
+AM_INLINE am_triple am_threads_per_simdgroup(const am_thread*) { return am_scalar(AM_SIMD_WIDTH); }
+AM_INLINE am_triple am_thread_execution_width(const am_thread*) { return am_scalar(AM_SIMD_WIDTH); }
 
 // ---- Threadgroup variables ----------------------------------------------------------------------
 
@@ -143,8 +140,8 @@ AM_INLINE T& am_aligned_threadgroup_variable() {
   return *static_cast<T*>(am_threadgroup_storage(Slot, sizeof(T), align));
 }
 
-// `threadgroup T x = value;`: one thread stores the value, the way Metal leaves it to the author to
-// put a barrier before the first read.
+// `threadgroup T x = value;`: one thread stores the value. It is left to the author, as in Metal,
+// to put a barrier before the first read.
 template <class T, class U>
 AM_INLINE void am_store_initial(T& variable, const U& value) {
   __builtin_memcpy(const_cast<void*>(static_cast<const volatile void*>(&variable)), &value,
@@ -180,8 +177,8 @@ struct am_extent<T> {
 
 template <class Element>
 consteval auto am_describe_element(unsigned flags) {
-  am_description<sizeof(__PRETTY_FUNCTION__)> result = {am_extent<Element>::size,
-                                                        am_extent<Element>::align, flags, {}};
+  am_description<sizeof(__PRETTY_FUNCTION__)> result = {
+      am_extent<Element>::size, am_extent<Element>::align, flags, {}};
   for (unsigned long i = 0; i < sizeof(__PRETTY_FUNCTION__); ++i)
     result.type[i] = __PRETTY_FUNCTION__[i];
   return result;
@@ -192,7 +189,7 @@ template <class Parameter>
 consteval auto am_describe() {
   using traits = am_parameter<Parameter>;
   using element = typename traits::element;
-  return am_describe_element<__remove_cv(element)>(
-      (traits::is_pointer ? AM_IS_POINTER : 0) | (traits::is_reference ? AM_IS_REFERENCE : 0) |
-      (__is_const(element) ? AM_IS_CONST : 0));
+  return am_describe_element<__remove_cv(element)>((traits::is_pointer ? AM_IS_POINTER : 0) |
+                                                   (traits::is_reference ? AM_IS_REFERENCE : 0) |
+                                                   (__is_const(element) ? AM_IS_CONST : 0));
 }

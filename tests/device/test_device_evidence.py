@@ -33,9 +33,9 @@ def op_db(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.mark.filterwarnings("ignore")
 def test_operator_samples_agree_with_the_cpu(op_db: ModuleType) -> None:
-    found = op_db.survey(count=2, every=15)
+    found = op_db.survey(count=2, every=25)
     assert [o for o in found if o.verdict == "failed"] == []
-    assert sum(o.verdict == "passed" for o in found) > 200
+    assert sum(o.verdict == "passed" for o in found) > 120
     assert all(o.reason for o in found if o.verdict == "skipped")
 
 
