@@ -1,6 +1,6 @@
 # Every target makes .venv and installs what it needs first; a second run finds that done.
 #
-#   make demo         compile and run four kernels, compare each with float64
+#   make demo         run four kernels, then every operator, and compare each with float64
 #   make test         all tests
 #   make lint         formatting, style and types
 #   make conformance  compile the kernels of a published package and of torch's headers
@@ -26,6 +26,7 @@ help:
 
 demo: $(VENV)/.installed
 	$(BIN)/anymetal demo
+	$(BIN)/anymetal health
 
 test: $(VENV)/.developer
 	$(BIN)/python -m pytest $(TESTS) -n auto

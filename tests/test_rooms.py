@@ -91,6 +91,7 @@ def test_module_imports_only_rooms_below(path: Path) -> None:
         ("def f():\n    from anymetal.engines import choose", "anymetal.passes.ir"),
         ("from ..launch import bind", "anymetal.msl.prepare"),
         ("from anymetal.msl import cache", "anymetal.settings"),
+        ("from anymetal.launch.shader import compile_shader", "anymetal.device.patches"),
     ],
 )
 def test_upward_import_is_found(text: str, module: str) -> None:

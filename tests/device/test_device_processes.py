@@ -106,7 +106,7 @@ print(*(warning.message for warning in caught))
 """
     status, output, _ = run("-c", text)
     assert status == 0
-    assert "has been tried with torch 2.7, not with" in output
+    assert "has been tried with CPU builds of torch 2.7, not with" in output
 
 
 def test_no_compiler_says_what_to_install(tmp_path: Path) -> None:

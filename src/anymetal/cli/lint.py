@@ -71,11 +71,12 @@ def lint_file(
         prepared = prepare(source_of(path, options))
     except (AnymetalError, UnicodeDecodeError) as error:
         return report.with_error(error, ())
-    report = replace(report, kernels=len(prepared.entry_points), text="\n".join(prepared.warnings))
+    report = replace(report, kernels=len(prepared.entry_points))
     try:
-        check_all(prepared)
+        warnings = (*prepared.warnings, *check_all(prepared))
     except AnymetalError as error:
         return report.with_error(error, failing(prepared, step))
+    report = replace(report, text="\n".join(warnings))
     return _generate(report, prepared, step) if full else report
 
 

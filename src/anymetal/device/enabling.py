@@ -139,10 +139,10 @@ def _check_torch(torch: Any) -> None:
         raise DeviceError(f"The virtual mps device runs on Linux, not on {sys.platform}.")
     found = re.match(r"(\d+)\.(\d+)", torch.__version__)
     version = (int(found[1]), int(found[2])) if found else (0, 0)
-    if version not in TRIED:
+    if version not in TRIED or torch.version.cuda or torch.version.hip:
         tried = ", ".join(f"{major}.{minor}" for major, minor in TRIED)
         warnings.warn(
-            f"the virtual mps device has been tried with torch {tried}, not with"
+            f"the virtual mps device has been tried with CPU builds of torch {tried}, not with"
             f" {torch.__version__}",
             RuntimeWarning,
             stacklevel=4,

@@ -52,7 +52,6 @@ class Outline:
     key: str
     kernels: tuple[str, ...]
     constants: tuple[tuple[str, int, str], ...]
-    warnings: tuple[str, ...]
 
 
 class Workshop:
@@ -136,7 +135,6 @@ class Workshop:
                 for constant in prepared.function_constants.values()
             ],
             "dependencies": [list(pair) for pair in prepared.dependencies],
-            "warnings": list(prepared.warnings),
         }
         default_store().put("outline", source_key, note)
         return _outline(source_key, note)
@@ -153,7 +151,6 @@ def _outline(source_key: str, note: dict[str, Any]) -> Outline:
         key=digest_of(source_key, *digests),
         kernels=tuple(note["kernels"]),
         constants=tuple((name, index, kind) for name, index, kind in note["constants"]),
-        warnings=tuple(note["warnings"]),
     )
 
 

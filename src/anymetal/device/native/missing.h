@@ -48,9 +48,14 @@ inline void warn_once(const MissingOperator& missing) {
              on_a_mac);
 }
 
+// torchvision has MPS kernels on a Mac, which its Linux builds leave out.
+inline bool has_kernels_on_a_mac(const c10::OperatorHandle& op) {
+  return op.operator_name().name.rfind("torchvision::", 0) == 0;
+}
+
 inline void run_missing(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                         torch::jit::Stack* stack) {
-  if (missing_policy != Missing::kRun) {
+  if (missing_policy != Missing::kRun && !has_kernels_on_a_mac(op)) {
     const MissingOperator missing = described(op);
     TORCH_CHECK_NOT_IMPLEMENTED(
         missing_policy != Missing::kError || missing.falls_back, "The operator '", missing.reported,
