@@ -232,11 +232,8 @@ def main() -> int:
     machine["load_after"] = os.getloadavg()[0]
     console.print(kernel_table(rows))
     console.print(goal_table(rows))
-    console.print(
-        f"{machine['processor']}, {machine['cores']} cores, load"
-        f" {machine['load_before']:.2f} before, {machine['load_after']:.2f} after (a busy machine makes noise)",
-        markup=False,
-    )
+    loads = f"load {machine['load_before']:.2f} before, {machine['load_after']:.2f} after"
+    console.print(f"{machine['processor']}, {machine['cores']} cores, {loads}", markup=False)
     for row in rows:
         if not row.right:
             console.print(

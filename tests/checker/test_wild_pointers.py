@@ -88,3 +88,21 @@ kernel void total(device const float* x, device float* y, uint i [[thread_positi
         kernel(x, out, threads=32)
     assert not report.findings
     assert torch.equal(out, plain)
+
+
+def test_members_with_default_values_count_as_written() -> None:
+    source = (
+        HEADER
+        + """
+struct Sum { float total = 0.0f; float rest = 0.0f; float parts[4] = {0, 0, 0, 0}; };
+kernel void add(device const float* x, device float* y, uint i [[thread_position_in_grid]]) {
+  Sum sum;
+  for (uint k = 0; k < 8; ++k) sum.parts[(i + k) % 4] += x[k];
+  y[i] = sum.parts[0] + sum.parts[1] + sum.parts[2] + sum.parts[3] + sum.total + sum.rest;
+}"""
+    )
+    out = torch.zeros(4)
+    with anymetal.check() as report:
+        anymetal.compile_shader(source).add(torch.ones(8), out, threads=4)
+    assert not report.findings
+    assert out.tolist() == [8.0] * 4

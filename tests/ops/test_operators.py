@@ -149,8 +149,10 @@ def test_compiled_call_and_gradient_are_the_same(name: str) -> None:
 @each_operator
 def test_checker_is_silent(name: str) -> None:
     operator = OPERATORS[name]
-    for case in some(operator, 3):
+    for case, start in zip(some(operator, 2), (1, 0), strict=False):
         args, keywords = made(case, torch.bfloat16)
+        # An element further on, vectors are not aligned: the kernels that take one at a time.
+        args = [offset(arg, start)[0] if differentiable(arg) else arg for arg in args]
         with anymetal.check() as report:
             operator(*args, **keywords)
         assert not report.findings, report
@@ -159,7 +161,7 @@ def test_checker_is_silent(name: str) -> None:
 @each_operator
 def test_virtual_mps_gives_the_same(name: str, mps: torch.device) -> None:
     operator = OPERATORS[name]
-    for case in operator.cases:
+    for case in some(operator, 3):
         args, keywords = made(case, torch.float32)
         moved = [_moved(arg, mps) for arg in args]
         named = {key: _moved(value, mps) for key, value in keywords.items()}

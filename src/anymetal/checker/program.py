@@ -17,7 +17,7 @@ from anymetal.nouns import Argument, Position, Prepared, Program
 from anymetal.passes.debug_info import DebugInfo, Spot, strip_metadata
 from anymetal.passes.instrument import Instrument
 from anymetal.passes.ir import parse
-from anymetal.passes.mark import mark
+from anymetal.passes.mark import inline_everything, mark
 from anymetal.passes.provenance import Root
 
 _SHADOW = Path(__file__).parent / "shadow"
@@ -141,6 +141,7 @@ def compile_checked(
     """Instruments a program. `numbers` adds the search for the first NaN or infinity."""
     raw = parse(program.ir)
     mark(raw, clang.INPUT_NAME, numbers=numbers)
+    inline_everything(raw)
     module = parse(jit.inlined(str(raw)))
     places = _Places(prepared, program, DebugInfo(module))
     instrumented = Instrument(module, clang.INPUT_NAME).run()

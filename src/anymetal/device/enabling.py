@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import re
@@ -121,6 +122,14 @@ def _install() -> None:
     patches.apply(services.compile_shader)
     _state.queue = CommandQueue(native)
     _state.native = native
+    # atexit.register(_settle)
+
+
+def _settle() -> None:
+    """Before Python ends: queued kernels, then the thread of backward passes, which may need it."""
+    if _state.queue is not None:
+        _state.queue.wait()
+    _state.native.anymetal_device_settle_autograd()
 
 
 def _is_imported(name: str) -> bool:
@@ -157,6 +166,7 @@ def _load(path: Path) -> ctypes.CDLL:
     native.anymetal_device_install.restype = ctypes.c_char_p
     native.anymetal_device_install.argtypes = [ctypes.c_char_p]
     native.anymetal_device_start_autograd.restype = ctypes.c_char_p
+    native.anymetal_device_settle_autograd.restype = ctypes.c_char_p
     return native
 
 

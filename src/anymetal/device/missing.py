@@ -80,19 +80,27 @@ def _lacking(row: Row, rows: dict[str, Row]) -> str | None:
     """The operator that has no kernel for MPS when this one is called, or None."""
     if "MPS" in row.keys or not (row.keys or row.delegate):
         return None
-    if row.delegate is not None:
-        called: str | None = row.delegate
-    elif row.keys & set(_ANY_DEVICE):
-        called = _out_form(row.name) if "CompositeExplicitAutograd" in row.keys else None
-    else:
+    if row.delegate is None and not row.keys & set(_ANY_DEVICE):
         return row.name
-    return _lacking(rows[called], rows) if called in rows else None
+    for called in _calls(row):
+        if called in rows:
+            return _lacking(rows[called], rows)
+    return None
 
 
-def _out_form(name: str) -> str:
-    """What a composite of this name calls, where there is one: frexp.Tensor calls Tensor_out."""
-    base, _, overload = name.partition(".")
-    return f"{base}.{overload}_out" if overload else f"{base}.out"
+def _calls(row: Row) -> Iterator[str]:
+    """What an operator without kernels of its own calls, as far as the names tell.
+
+    A composite calls its out= form or its in-place form, where that has kernels: frexp.Tensor
+    calls frexp.Tensor_out, and put calls put_.
+    """
+    if row.delegate is not None:
+        yield row.delegate
+    elif "CompositeExplicitAutograd" in row.keys:
+        base, dot, overload = row.name.partition(".")
+        yield f"{base}.{overload}_out" if overload else f"{base}.out"
+        if not base.endswith("_"):
+            yield f"{base}_{dot}{overload}"
 
 
 def _keys(text: str) -> frozenset[str]:

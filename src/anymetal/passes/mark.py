@@ -11,6 +11,7 @@ import re
 
 from anymetal.passes.debug_info import DebugInfo
 from anymetal.passes.ir import Function, Instruction, Module
+from anymetal.passes.machine import GROUP_MAIN, THREAD_MAIN
 
 DIVISOR, SHIFT, NUMBER = "am_mark_divisor", "am_mark_shift", "am_mark_number"
 MARKS = (DIVISOR, SHIFT, NUMBER)
@@ -25,6 +26,30 @@ _ARITHMETIC = re.compile(
 )
 _CALL = re.compile(r"^(\S+) = (?:tail )?call [^@]*?\b(float|half|bfloat) @[^(]+\((.*)\)[^()]*$")
 _OPERAND = re.compile(r"\b(float|half|bfloat) (?:noundef )?(%[-\w.$]+)")
+
+
+def inline_everything(module: Module) -> None:
+    """Functions the compiler made itself, such as default constructors, carry no wish of ours."""
+    for name in (THREAD_MAIN, GROUP_MAIN):
+        _keep_apart(module, module.function(name))
+    for number, part in enumerate(module.parts):
+        if not isinstance(part, str) or not part.startswith("attributes #"):
+            continue
+        # Groups without a target belong to calls.
+        if '"target-cpu"' in part and not re.search(r"\b(?:noinline|alwaysinline|optnone)\b", part):
+            module.parts[number] = part.replace("{ ", "{ alwaysinline ", 1)
+
+
+def _keep_apart(module: Module, function: Function) -> None:
+    """Gives a function attributes of its own, and one that keeps it from being inlined."""
+    reference = re.search(r"#\d+", function.header[function.header.rindex(")") :])
+    if reference is None:
+        return
+    number = f"#9{len(module.parts)}"
+    group = module.attribute_group(reference.group(0))
+    kept = "" if "noinline" in group else "noinline "
+    module.parts.append(f"attributes {number} = {{ {kept}{group} }}")
+    function.header = function.header.replace(f" {reference.group(0)} ", f" {number} ")
 
 
 def mark(module: Module, author_file: str, *, numbers: bool) -> None:

@@ -3,7 +3,10 @@
 // Nothing happens when the library is loaded. Functions return nullptr, or a message when torch
 // differs from what this was written for; the message is valid until the next call.
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/Allocator.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include <exception>
@@ -31,16 +34,29 @@ const char* reported(Function function) {
   return message.c_str();
 }
 
-// torch starts a thread for each device at the first backward pass of the process. If that has
-// been before there was this device, its thread is started here.
-class EngineAccess : public torch::autograd::Engine {
+// torch runs backward passes of a device in a thread, which it starts at the first backward pass of
+// the process.
+class BackwardThread : public torch::autograd::Engine {
  public:
-  static void start_threads() {
+  static bool is_there() {
+    auto& engine = torch::autograd::Engine::get_default_engine();
+    return !(engine.*(&BackwardThread::device_ready_queues_)).empty();
+  }
+
+  // If the first backward pass has been before there was this device, torch starts none any more.
+  static void start() {
     auto& engine = torch::autograd::Engine::get_default_engine();
     engine.initialize_device_threads_pool();
-    if ((engine.*(&EngineAccess::device_ready_queues_)).empty()) {
-      (engine.*(&EngineAccess::start_device_threads))();
-    }
+    if (!is_there()) (engine.*(&BackwardThread::start_device_threads))();
+  }
+
+  // A pass that the program has waited for may still be cleaning up in its thread, and needs Python
+  // for it. When another pass has gone through, it has ended.
+  static void settle() {
+    if (!is_there()) return;
+    at::AutoGradMode enabled(true);
+    const at::Tensor leaf = at::zeros({1}, kDevice).requires_grad_();
+    torch::autograd::backward({leaf.sum()}, {});
   }
 };
 
@@ -77,7 +93,11 @@ ANYMETAL_EXPORT const char* anymetal_device_install(const char* missing) {
 }
 
 ANYMETAL_EXPORT const char* anymetal_device_start_autograd() {
-  return anymetal::reported([] { anymetal::EngineAccess::start_threads(); });
+  return anymetal::reported([] { anymetal::BackwardThread::start(); });
+}
+
+ANYMETAL_EXPORT const char* anymetal_device_settle_autograd() {
+  return anymetal::reported([] { anymetal::BackwardThread::settle(); });
 }
 
 ANYMETAL_EXPORT void anymetal_device_set_missing(int policy) {
