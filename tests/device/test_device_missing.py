@@ -60,7 +60,7 @@ def test_missing_operators_of_a_table() -> None:
 def test_table_of_this_torch_agrees_with_its_own_test_lists() -> None:
     """Names from torch/testing/_internal/common_mps.py, among those that are not implemented."""
     missing = missing_operators()
-    for name in ("put_", "take", "heaviside", "geqrf", "frexp.Tensor", "mode", "ormqr"):
+    for name in ("put_", "put", "take", "heaviside", "geqrf", "frexp.Tensor", "mode", "ormqr"):
         assert f"aten::{name}" in missing, name
     for name in ("add.Tensor", "mm", "softmax.int", "native_layer_norm", "cumsum", "_to_copy"):
         assert f"aten::{name}" not in missing, name

@@ -235,3 +235,41 @@ def test_forked_child_uses_the_device() -> None:
         fine = (torch.ones(2, device="mps") + 1).tolist() == [2, 2]
         os._exit(0 if fine else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_program_may_end_with_a_backward_pass() -> None:
+    """The thread of the pass must not need Python when it has ended; without waiting, most do."""
+    text = """
+import torch
+leaves = (torch.randn(1, 2, 4, 8, device="mps", requires_grad=True) for _ in range(3))
+torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=True).sum().backward()
+"""
+    for _ in range(2):
+        status, _, errors = run("-c", text, ANYMETAL_DEVICE="1")
+        assert status == 0, errors
+
+
+def test_forked_child_ends_after_its_parents_backward_pass() -> None:
+    text = """
+import os, sys, torch
+torch.ones(2, device="mps", requires_grad=True).sum().backward()
+child = os.fork()
+if child:
+    sys.exit(os.waitpid(child, 0)[1])
+assert (torch.ones(2, device="mps") + 1).tolist() == [2, 2]
+"""
+    status, _, errors = run("-c", text, ANYMETAL_DEVICE="1")
+    assert status == 0, errors
+
+
+def test_queued_kernels_end_before_the_program() -> None:
+    text = """
+import torch
+source = "kernel void add(device float* x, uint i [[thread_position_in_grid]]) { x[i] += 1; }"
+kernel, x = torch.mps.compile_shader(source).add, torch.zeros(4, device="mps")
+for _ in range(100):
+    kernel(x)
+print("end")
+"""
+    status, output, errors = run("-c", text, ANYMETAL_DEVICE="1", ANYMETAL_DEVICE_ASYNC="1")
+    assert (status, output) == (0, "end\n"), errors

@@ -16,6 +16,7 @@ from anymetal.msl import clang
 from anymetal.nouns import Argument, Position, Prepared, Program
 from anymetal.passes.debug_info import DebugInfo, Spot, strip_metadata
 from anymetal.passes.instrument import Instrument
+from anymetal.passes.invariant import mark_loads_through
 from anymetal.passes.ir import parse
 from anymetal.passes.mark import inline_everything, mark
 from anymetal.passes.provenance import Root
@@ -49,7 +50,11 @@ def checked_runtime() -> Runtime:
 
 @functools.cache
 def _fast_checks() -> str:
-    return clang.compile_support(_SHADOW / "fast.cpp")
+    """The checks as IR. What they read of the launch's state changes only while threads stand at a
+    barrier, outside the kernel's code: loops need not read it again at each access."""
+    module = parse(clang.compile_support(_SHADOW / "fast.cpp"))
+    mark_loads_through(module, "%checks")
+    return str(module)
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def _install() -> None:
     patches.apply(services.compile_shader)
     _state.queue = CommandQueue(native)
     _state.native = native
-    # atexit.register(_settle)
+    atexit.register(_settle)
 
 
 def _settle() -> None:

@@ -31,6 +31,8 @@ _NO_ACCESS = Access("", "0", READ, 1, 1)
 _DECLARATIONS = (
     "declare ptr @am_check_load(ptr, i32, ptr, i64, i64, i32, i32)",
     "declare ptr @am_check_store(ptr, i32, ptr, i64, i64, i32, i32)",
+    "declare ptr @am_check_shared_load(ptr, i32, ptr, i64, i64, i32, i32)",
+    "declare ptr @am_check_shared_store(ptr, i32, ptr, i64, i64, i32, i32)",
     "declare ptr @am_check_slowly(ptr, i32, ptr, i64, i32, i32, i32)",
     "declare ptr @am_check_array_load(ptr, ptr, i64, ptr, ptr, i64, i32, i32)",
     "declare ptr @am_check_array_store(ptr, ptr, i64, ptr, ptr, i64, i32, i32)",
@@ -223,6 +225,8 @@ class Instrument:
                 f"i32 {access.kind}, {tail}"
             )
         verb = "store" if access.kind == WRITE else "load"
+        if root.origin in ("static", "dynamic"):
+            verb = f"shared_{verb}"
         return Instruction(
             f"{result} = call ptr @am_check_{verb}(ptr %am.checks, i32 {region}, {where}, "
             f"i64 {access.align - 1}, {tail}"

@@ -16,6 +16,7 @@ from anymetal.passes.machine import THREAD_MAIN
 from anymetal.passes.provenance import Provenance, Root
 
 _POINTER = re.compile(r', ptr (%(?:[-\w.$]+|"[^"]*"))')
+_BASE = re.compile(r"getelementptr .*?, ptr (%[-\w.$]+)")
 # A number no module of ours reaches: metadata numbers may have gaps.
 _EMPTY_NODE = "!4000000"
 
@@ -30,6 +31,21 @@ def mark_invariant_loads(module: Module, constant_buffers: Collection[int]) -> N
         load.text += f", !invariant.load {_EMPTY_NODE}"
     if marked:
         module.parts.append(f"{_EMPTY_NODE} = !{{}}")
+
+
+def mark_loads_through(module: Module, parameter: str) -> None:
+    """Marks the loads, in every function, from what a parameter points to, at whatever offset."""
+    for function in module.functions:
+        inside = {parameter}
+        for instruction in function.instructions():
+            base = _BASE.search(instruction.text)
+            if base and base.group(1) in inside and instruction.result:
+                inside.add(instruction.result)
+        for load in _plain_loads(function):
+            match = _POINTER.search(load.text)
+            if match and match.group(1) in inside:
+                load.text += f", !invariant.load {_EMPTY_NODE}"
+    module.parts.append(f"{_EMPTY_NODE} = !{{}}")
 
 
 def _plain_loads(function: Function) -> list[Instruction]:

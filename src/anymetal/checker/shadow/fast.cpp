@@ -44,8 +44,9 @@ AM_INLINE bool inside(const am_region& region, unsigned long offset, unsigned lo
          ((unsigned long)address & align_mask) == 0;
 }
 
-AM_INLINE bool on_cells(const am_region& region, unsigned long offset, unsigned long size) {
-  return ((offset | size) & ((1ul << region.shift) - 1)) == 0;
+// Whether the access is to one whole cell: all but accesses of mixed sizes are.
+AM_INLINE bool on_a_cell(const am_region& region, unsigned long offset, unsigned long size) {
+  return size == 1ul << region.shift && (offset & (size - 1)) == 0;
 }
 
 }  // namespace
@@ -56,25 +57,19 @@ AM_CHECK char* am_check_load(am_checks* checks, unsigned number, char* address, 
                               unsigned long align_mask, unsigned site, unsigned thread) {
   const am_region& region = checks->regions[number];
   unsigned long offset = address - region.low;
-  if (__builtin_expect(!inside(region, offset, size, address, align_mask), 0))
-    return am_check_slowly(checks, number, address, size, AM_READ, site, thread);
-  if (!region.shadow) return address;
-  if (__builtin_expect(!on_cells(region, offset, size), 0))
+  bool in_place = inside(region, offset, size, address, align_mask);
+  if (in_place && !region.shadow) return address;
+  if (__builtin_expect(!in_place || !on_a_cell(region, offset, size), 0))
     return am_check_slowly(checks, number, address, size, AM_READ, site, thread);
   unsigned memory = region.memory;
   unsigned long mine = am_record(checks->epoch, thread, site, 0);
   unsigned fresh_since = region.fresh ? checks->first[memory] : 0;
   am_cell* cell = region.shadow + (offset >> region.shift);
-  am_cell* end = region.shadow + ((offset + size) >> region.shift);
-  for (; cell != end; ++cell) {
-    unsigned long write = cell->write;
-    if (__builtin_expect(!settled(checks, memory, write, thread) || am_epoch_of(write) < fresh_since,
-                         0))
-      return am_check_slowly(checks, number, address, size, AM_READ, site, thread);
-    unsigned long before = cell->read;
-    if (before >> 22 != mine >> 22) cell->read = joined(checks, memory, before, mine);
-    else if (before & kAtomicReads) cell->read = before & ~(unsigned long)kAtomicReads;
-  }
+  unsigned long write = cell->write, before = cell->read;
+  bool quiet = settled(checks, memory, write, thread) && am_epoch_of(write) >= fresh_since;
+  if (__builtin_expect(!quiet || (before & kAtomicReads), 0))
+    return am_check_slowly(checks, number, address, size, AM_READ, site, thread);
+  if (before >> 22 != mine >> 22) cell->read = joined(checks, memory, before, mine);
   return address;
 }
 
@@ -83,24 +78,70 @@ AM_CHECK char* am_check_store(am_checks* checks, unsigned number, char* address,
   const am_region& region = checks->regions[number];
   unsigned long offset = address - region.low;
   if (__builtin_expect(!inside(region, offset, size, address, align_mask) || !region.shadow ||
-                           !on_cells(region, offset, size),
+                           !on_a_cell(region, offset, size),
                        0))
     return am_check_slowly(checks, number, address, size, AM_WRITE, site, thread);
   unsigned memory = region.memory;
-  unsigned long mine = am_record(checks->epoch, thread, site, 0);
   am_cell* cell = region.shadow + (offset >> region.shift);
-  am_cell* end = region.shadow + ((offset + size) >> region.shift);
-  for (; cell != end; ++cell) {
-    unsigned long read = cell->read;
-    bool quiet = settled(checks, memory, cell->write, thread) &&
-                 settled(checks, memory, read, thread) &&
-                 (am_epoch_of(read) < checks->first[memory] || (read & kReaders) == AM_ONE_THREAD ||
-                  (am_epoch_of(read) < checks->ordered[memory] &&
-                   (read & kReaders) != AM_OTHER_THREADGROUP));
-    if (__builtin_expect(!quiet, 0))
-      return am_check_slowly(checks, number, address, size, AM_WRITE, site, thread);
-    cell->write = mine;
-  }
+  unsigned long read = cell->read;
+  bool quiet = settled(checks, memory, cell->write, thread) &&
+               settled(checks, memory, read, thread) &&
+               (am_epoch_of(read) < checks->first[memory] || (read & kReaders) == AM_ONE_THREAD ||
+                (am_epoch_of(read) < checks->ordered[memory] &&
+                 (read & kReaders) != AM_OTHER_THREADGROUP));
+  if (__builtin_expect(!quiet, 0))
+    return am_check_slowly(checks, number, address, size, AM_WRITE, site, thread);
+  cell->write = am_record(checks->epoch, thread, site, 0);
+  return address;
+}
+
+// The same for threadgroup memory, where every record that counts is of this threadgroup: one
+// comparison with the last barrier decides. Tiled kernels spend their checked time here.
+AM_CHECK char* am_check_shared_load(am_checks* checks, unsigned number, char* address,
+                                    unsigned long size, unsigned long align_mask, unsigned site,
+                                    unsigned thread) {
+  const am_region& region = checks->regions[number];
+  unsigned long offset = address - region.low;
+  if (__builtin_expect(!inside(region, offset, size, address, align_mask) ||
+                           !on_a_cell(region, offset, size),
+                       0))
+    return am_check_slowly(checks, number, address, size, AM_READ, site, thread);
+  unsigned first = checks->first[AM_THREADGROUP], ordered = checks->ordered[AM_THREADGROUP];
+  am_cell* cell = region.shadow + (offset >> region.shift);
+  unsigned long write = cell->write, before = cell->read;
+  unsigned epoch = am_epoch_of(write);
+  bool unordered = (epoch >= ordered) & (am_thread_of(write) != thread);
+  if (__builtin_expect((epoch < first) | unordered | ((before & kAtomicReads) != 0), 0))
+    return am_check_slowly(checks, number, address, size, AM_READ, site, thread);
+  bool same_simdgroup = am_thread_of(before) / AM_SIMD_WIDTH == thread / AM_SIMD_WIDTH;
+  unsigned seen = am_thread_of(before) == thread ? AM_ONE_THREAD
+                  : same_simdgroup              ? AM_ONE_SIMDGROUP
+                                                : AM_SEVERAL_SIMDGROUPS;
+  unsigned readers = before & kReaders;
+  // A tile is read many times between two barriers, and only the first few reads say anything new.
+  if (am_epoch_of(before) == checks->epoch && readers >= seen) return address;
+  readers = readers > seen ? readers : seen;
+  cell->read = am_record(checks->epoch, thread, site, am_epoch_of(before) < ordered ? 0 : readers);
+  return address;
+}
+
+AM_CHECK char* am_check_shared_store(am_checks* checks, unsigned number, char* address,
+                                     unsigned long size, unsigned long align_mask, unsigned site,
+                                     unsigned thread) {
+  const am_region& region = checks->regions[number];
+  unsigned long offset = address - region.low;
+  if (__builtin_expect(!inside(region, offset, size, address, align_mask) ||
+                           !on_a_cell(region, offset, size),
+                       0))
+    return am_check_slowly(checks, number, address, size, AM_WRITE, site, thread);
+  unsigned ordered = checks->ordered[AM_THREADGROUP];
+  am_cell* cell = region.shadow + (offset >> region.shift);
+  unsigned long write = cell->write, read = cell->read;
+  bool write_settled = (am_epoch_of(write) < ordered) | (am_thread_of(write) == thread);
+  bool only_mine = (am_thread_of(read) == thread) & ((read & kReaders) == AM_ONE_THREAD);
+  if (__builtin_expect(!(write_settled & ((am_epoch_of(read) < ordered) | only_mine)), 0))
+    return am_check_slowly(checks, number, address, size, AM_WRITE, site, thread);
+  cell->write = am_record(checks->epoch, thread, site, 0);
   return address;
 }
 
