@@ -1,4 +1,4 @@
-"""The example in the README runs as it stands there."""
+"""The examples in the README run as they stand there, one after the other."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ import torch
 README = Path(__file__).parent.parent / "README.md"
 
 
-def test_example_runs() -> None:
-    (example,) = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+def test_examples_run() -> None:
+    examples = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+    assert len(examples) == 3
     names: dict[str, Any] = {}
-    exec(example, names)
+    for example in examples:
+        exec(example, names)
     assert torch.equal(names["out"], 3 * names["x"])
+    assert "error[out_of_bounds] in scale: read of 4 bytes outside device 'x'" in str(
+        names["report"]
+    )
+    assert names["y"].shape == (4, 64)
 
 
 def test_links_lead_somewhere() -> None:

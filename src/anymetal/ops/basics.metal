@@ -1,7 +1,7 @@
 // fill, axpy and copy: the smallest kernels, over rows of neighbouring elements.
 //
-// Each has a form for four elements a thread (vec4; the end of a row one by one) and one for a single
-// element (scalar). Rows of each tensor lie `strides` elements apart; 0 repeats a row.
+// Each has a form for four elements a thread (vec4; the end of a row one by one) and one for a
+// single element (scalar). Rows of each tensor lie `strides` elements apart; 0 repeats a row.
 #include "shared/vectors.h"
 
 template <typename T, uint width>
@@ -32,8 +32,7 @@ template <typename T, uint width>
     Width<width>::store(result, fma(V(alpha), Width<width>::load(x), Width<width>::load(y)));
     return;
   }
-  for (uint i = 0; i < columns - column; ++i)
-    result[i] = T(fma(alpha, float(x[i]), float(y[i])));
+  for (uint i = 0; i < columns - column; ++i) result[i] = T(fma(alpha, float(x[i]), float(y[i])));
 }
 
 // The gradient of axpy with respect to x: alpha times the gradient of the result.
@@ -85,21 +84,22 @@ template <typename From, typename To>
   y[to] = To(float(x[from]));
 }
 
-// --- instances: <name>_<vec4, scalar or strided>_<dtype>, copies <from>_<to> ----------------------
+// --- instances: <name>_<vec4, scalar or strided>_<dtype>, copies <from>_<to> ---------------------
 
-#define WIDTHS_OF_TYPE(name, T)                                                             \
-  template [[host_name(#name "_vec4_" #T)]] [[kernel]] decltype(name<T, 4>) name<T, 4>;     \
+#define WIDTHS_OF_TYPE(name, T)                                                         \
+  template [[host_name(#name "_vec4_" #T)]] [[kernel]] decltype(name<T, 4>) name<T, 4>; \
   template [[host_name(#name "_scalar_" #T)]] [[kernel]] decltype(name<T, 1>) name<T, 1>;
 #define WIDTHS(name) \
   WIDTHS_OF_TYPE(name, float) WIDTHS_OF_TYPE(name, half) WIDTHS_OF_TYPE(name, bfloat)
 
-#define COPY(From, To)                                                                            \
-  template [[host_name("copy_vec4_" #From "_" #To)]] [[kernel]] decltype(copy<From, To, 4>)       \
-      copy<From, To, 4>;                                                                          \
-  template [[host_name("copy_scalar_" #From "_" #To)]] [[kernel]] decltype(copy<From, To, 1>)     \
-      copy<From, To, 1>;                                                                          \
-  template [[host_name("copy_strided_" #From "_" #To)]] [[kernel]] decltype(copy_strided<From, To>) \
-      copy_strided<From, To>;
+#define COPY(From, To)                                                                      \
+  template [[host_name("copy_vec4_" #From                                                   \
+                       "_" #To)]] [[kernel]] decltype(copy<From, To, 4>) copy<From, To, 4>; \
+  template [[host_name("copy_scalar_" #From                                                 \
+                       "_" #To)]] [[kernel]] decltype(copy<From, To, 1>) copy<From, To, 1>; \
+  template                                                                                  \
+      [[host_name("copy_strided_" #From                                                     \
+                  "_" #To)]] [[kernel]] decltype(copy_strided<From, To>) copy_strided<From, To>;
 #define COPIES(From) COPY(From, float) COPY(From, half) COPY(From, bfloat)
 
 WIDTHS(fill)

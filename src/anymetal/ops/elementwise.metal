@@ -5,8 +5,9 @@
 #include "shared/normal.h"
 #include "shared/vectors.h"
 
-// --- functions of one value, and their derivatives ------------------------------------------------
-// Written for float and float4 alike. A NaN stays a NaN.
+// --- functions of one value, and their derivatives
+// ------------------------------------------------ Written for float and float4 alike. A NaN stays
+// a NaN.
 
 template <typename V>
 inline V logistic(V x) {
@@ -85,7 +86,8 @@ struct Sigmoid {
   }
 };
 
-// --- functions of two values ----------------------------------------------------------------------
+// --- functions of two values
+// ----------------------------------------------------------------------
 
 template <typename F>
 struct Gradient {
@@ -118,7 +120,8 @@ struct Gated {
   }
 };
 
-// --- kernels --------------------------------------------------------------------------------------
+// --- kernels
+// --------------------------------------------------------------------------------------
 
 template <typename T, typename F, uint width>
 [[kernel]] void map_one(device const T* x [[buffer(0)]], device T* y [[buffer(1)]],
@@ -153,8 +156,7 @@ template <typename T, typename F, uint width>
 // The gradients of F(gate) * up with respect to both.
 template <typename T, typename F, uint width>
 [[kernel]] void gated_backward(device const T* gradient [[buffer(0)]],
-                               device const T* gate [[buffer(1)]],
-                               device const T* up [[buffer(2)]],
+                               device const T* gate [[buffer(1)]], device const T* up [[buffer(2)]],
                                device T* gate_gradient [[buffer(3)]],
                                device T* up_gradient [[buffer(4)]],
                                constant uint& columns [[buffer(5)]],
@@ -185,16 +187,12 @@ template <typename T, typename F, uint width>
 // The gradient of F(x + bias) with respect to x, and its sums over blocks of `block` rows: a thread
 // walks down a column (or four), so that each block's sums need no other thread.
 template <typename T, typename F, uint width>
-[[kernel]] void biased_backward(device const T* gradient [[buffer(0)]],
-                                device const T* x [[buffer(1)]],
-                                device const T* bias [[buffer(2)]],
-                                device T* x_gradient [[buffer(3)]],
-                                device float* sums [[buffer(4)]],
-                                constant uint& columns [[buffer(5)]],
-                                constant uint& rows [[buffer(6)]],
-                                constant uint& block [[buffer(7)]],
-                                constant long* strides [[buffer(8)]],
-                                uint2 in_grid [[thread_position_in_grid]]) {
+[[kernel]] void biased_backward(
+    device const T* gradient [[buffer(0)]], device const T* x [[buffer(1)]],
+    device const T* bias [[buffer(2)]], device T* x_gradient [[buffer(3)]],
+    device float* sums [[buffer(4)]], constant uint& columns [[buffer(5)]],
+    constant uint& rows [[buffer(6)]], constant uint& block [[buffer(7)]],
+    constant long* strides [[buffer(8)]], uint2 in_grid [[thread_position_in_grid]]) {
   using V = typename Width<width>::type;
   const uint column = in_grid.x * width;
   const uint first = in_grid.y * block;
@@ -220,14 +218,14 @@ template <typename T>
   total[column] = T(sum.total);
 }
 
-// --- instances: <name>_<vec4 or scalar>_<dtype> ---------------------------------------------------
+// --- instances: <name>_<vec4 or scalar>_<dtype> --------------------------------------------------
 
-#define MAP_OF_TYPE(name, kernel, F, T)                                                       \
+#define MAP_OF_TYPE(name, kernel, F, T)                                                           \
   template [[host_name(#name "_vec4_" #T)]] [[kernel]] decltype(kernel<T, F, 4>) kernel<T, F, 4>; \
   template [[host_name(#name "_scalar_" #T)]] [[kernel]] decltype(kernel<T, F, 1>) kernel<T, F, 1>;
-#define MAP(name, kernel, F)           \
-  MAP_OF_TYPE(name, kernel, F, float)  \
-  MAP_OF_TYPE(name, kernel, F, half)   \
+#define MAP(name, kernel, F)          \
+  MAP_OF_TYPE(name, kernel, F, float) \
+  MAP_OF_TYPE(name, kernel, F, half)  \
   MAP_OF_TYPE(name, kernel, F, bfloat)
 
 MAP(silu, map_one, Silu)

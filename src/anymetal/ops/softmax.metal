@@ -1,11 +1,13 @@
 // softmax and log_softmax, forward and backward, over rows or over any other dimension.
 //
-// A step reads four elements a thread: neighbours (vec4: the length must be a multiple of 4 and rows
-// aligned) or one of four stretches (scalar). All kernels reduce a state over the row, and then write
-// each element from the state and the element itself; the two directions differ in the state only.
+// A step reads four elements a thread: neighbours (vec4: the length must be a multiple of 4 and
+// rows aligned) or one of four stretches (scalar). All kernels reduce a state over the row, and
+// then write each element from the state and the element itself; the two directions differ in the
+// state only.
 #include "shared/vectors.h"
 
-// --- what is reduced ------------------------------------------------------------------------------
+// --- what is reduced
+// ------------------------------------------------------------------------------
 
 // exp(-inf - -inf) is NaN, but elements of -inf add nothing: until something larger comes, the
 // exponents are taken as they are. A row of nothing else ends as NaN, like torch's.
@@ -40,9 +42,7 @@ struct Forward {
     const float largest = simd_max(state.x);
     return float2(largest, simd_sum(state.y * exp(state.x - base_of(largest))));
   }
-  static float2 finish(float2 state) {
-    return logarithm ? float2(state.x, log(state.y)) : state;
-  }
+  static float2 finish(float2 state) { return logarithm ? float2(state.x, log(state.y)) : state; }
   static float4 result(float2 state, float4 x, float4) {
     return logarithm ? (x - state.x) - state.y : exp(x - state.x) / state.y;
   }
@@ -70,7 +70,8 @@ struct Backward {
   }
 };
 
-// --- four elements of a row at a time -------------------------------------------------------------
+// --- four elements of a row at a time
+// -------------------------------------------------------------
 
 // Where a thread's four elements lie: `next` apart, from `first` on, below `end`.
 struct Four {
@@ -111,7 +112,9 @@ inline void store_four(device T* row, Four at, float4 values) {
   }
 }
 
-inline uint steps_of(uint columns, uint threads) { return (columns + threads * 4 - 1) / (threads * 4); }
+inline uint steps_of(uint columns, uint threads) {
+  return (columns + threads * 4 - 1) / (threads * 4);
+}
 
 // The state of the whole threadgroup, in every thread of it.
 template <typename Step>
@@ -123,8 +126,9 @@ inline float2 merge_threadgroup(float2 state, threadgroup float2* partial, uint 
   return Step::merge_simdgroup(lane < simds ? partial[lane] : Step::begin());
 }
 
-// --- rows -----------------------------------------------------------------------------------------
-// Rows of a, b and y lie `strides` elements apart. The forward direction takes its input as a and b.
+// --- rows
+// ----------------------------------------------------------------------------------------- Rows of
+// a, b and y lie `strides` elements apart. The forward direction takes its input as a and b.
 
 // A simdgroup a row, which stays in registers.
 template <typename A, typename Y, typename Step, uint steps, bool vectors>
@@ -152,15 +156,12 @@ template <typename A, typename Y, typename Step, uint steps, bool vectors>
 
 // A threadgroup a row, which stays in registers.
 template <typename A, typename Y, typename Step, uint steps, bool vectors>
-[[kernel]] void single_group(device const A* a [[buffer(0)]], device const A* b [[buffer(1)]],
-                             device Y* y [[buffer(2)]], constant uint& columns [[buffer(3)]],
-                             constant long* strides [[buffer(4)]],
-                             uint row [[threadgroup_position_in_grid]],
-                             uint in_group [[thread_index_in_threadgroup]],
-                             uint threads [[threads_per_threadgroup]],
-                             uint lane [[thread_index_in_simdgroup]],
-                             uint simd [[simdgroup_index_in_threadgroup]],
-                             uint simds [[simdgroups_per_threadgroup]]) {
+[[kernel]] void single_group(
+    device const A* a [[buffer(0)]], device const A* b [[buffer(1)]], device Y* y [[buffer(2)]],
+    constant uint& columns [[buffer(3)]], constant long* strides [[buffer(4)]],
+    uint row [[threadgroup_position_in_grid]], uint in_group [[thread_index_in_threadgroup]],
+    uint threads [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]], uint simds [[simdgroups_per_threadgroup]]) {
   threadgroup float2 partial[32];
   a += row * strides[0];
   b += row * strides[1];
@@ -206,15 +207,12 @@ inline void write_row(float2 state, device const A* a, device const A* b, device
 
 // A threadgroup a row of any length: once for the state, once for the results.
 template <typename A, typename Y, typename Step, bool vectors>
-[[kernel]] void looped(device const A* a [[buffer(0)]], device const A* b [[buffer(1)]],
-                       device Y* y [[buffer(2)]], constant uint& columns [[buffer(3)]],
-                       constant long* strides [[buffer(4)]],
-                       uint row [[threadgroup_position_in_grid]],
-                       uint in_group [[thread_index_in_threadgroup]],
-                       uint threads [[threads_per_threadgroup]],
-                       uint lane [[thread_index_in_simdgroup]],
-                       uint simd [[simdgroup_index_in_threadgroup]],
-                       uint simds [[simdgroups_per_threadgroup]]) {
+[[kernel]] void looped(
+    device const A* a [[buffer(0)]], device const A* b [[buffer(1)]], device Y* y [[buffer(2)]],
+    constant uint& columns [[buffer(3)]], constant long* strides [[buffer(4)]],
+    uint row [[threadgroup_position_in_grid]], uint in_group [[thread_index_in_threadgroup]],
+    uint threads [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]], uint simds [[simdgroups_per_threadgroup]]) {
   threadgroup float2 partial[32];
   a += row * strides[0];
   b += row * strides[1];
@@ -226,18 +224,14 @@ template <typename A, typename Y, typename Step, bool vectors>
 
 // Several threadgroups a row. First phase: the state of each part of `part` columns.
 template <typename A, typename Step, bool vectors>
-[[kernel]] void two_phase_reduce(device const A* a [[buffer(0)]], device const A* b [[buffer(1)]],
-                                 device float2* states [[buffer(2)]],
-                                 constant uint& columns [[buffer(3)]],
-                                 constant long* strides [[buffer(4)]],
-                                 constant uint& part [[buffer(5)]],
-                                 uint2 group [[threadgroup_position_in_grid]],
-                                 uint2 groups [[threadgroups_per_grid]],
-                                 uint in_group [[thread_index_in_threadgroup]],
-                                 uint2 threads [[threads_per_threadgroup]],
-                                 uint lane [[thread_index_in_simdgroup]],
-                                 uint simd [[simdgroup_index_in_threadgroup]],
-                                 uint simds [[simdgroups_per_threadgroup]]) {
+[[kernel]] void two_phase_reduce(
+    device const A* a [[buffer(0)]], device const A* b [[buffer(1)]],
+    device float2* states [[buffer(2)]], constant uint& columns [[buffer(3)]],
+    constant long* strides [[buffer(4)]], constant uint& part [[buffer(5)]],
+    uint2 group [[threadgroup_position_in_grid]], uint2 groups [[threadgroups_per_grid]],
+    uint in_group [[thread_index_in_threadgroup]], uint2 threads [[threads_per_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]],
+    uint simds [[simdgroups_per_threadgroup]]) {
   threadgroup float2 partial[32];
   const uint start = group.x * part;
   a += group.y * strides[0] + start;
@@ -249,16 +243,13 @@ template <typename A, typename Step, bool vectors>
 
 // Second phase: every threadgroup merges the states of its row, and writes its part.
 template <typename A, typename Y, typename Step, bool vectors>
-[[kernel]] void two_phase_write(device const A* a [[buffer(0)]], device const A* b [[buffer(1)]],
-                                device Y* y [[buffer(2)]], constant uint& columns [[buffer(3)]],
-                                constant long* strides [[buffer(4)]],
-                                constant uint& part [[buffer(5)]],
-                                device const float2* states [[buffer(6)]],
-                                uint2 group [[threadgroup_position_in_grid]],
-                                uint2 groups [[threadgroups_per_grid]],
-                                uint in_group [[thread_index_in_threadgroup]],
-                                uint2 threads [[threads_per_threadgroup]],
-                                uint lane [[thread_index_in_simdgroup]]) {
+[[kernel]] void two_phase_write(
+    device const A* a [[buffer(0)]], device const A* b [[buffer(1)]], device Y* y [[buffer(2)]],
+    constant uint& columns [[buffer(3)]], constant long* strides [[buffer(4)]],
+    constant uint& part [[buffer(5)]], device const float2* states [[buffer(6)]],
+    uint2 group [[threadgroup_position_in_grid]], uint2 groups [[threadgroups_per_grid]],
+    uint in_group [[thread_index_in_threadgroup]], uint2 threads [[threads_per_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]]) {
   const uint start = group.x * part;
   a += group.y * strides[0] + start;
   b += group.y * strides[1] + start;
@@ -270,7 +261,8 @@ template <typename A, typename Y, typename Step, bool vectors>
   write_row<Step, vectors>(state, a, b, y, min(part, columns - start), in_group, threads.x);
 }
 
-// --- another dimension than the last --------------------------------------------------------------
+// --- another dimension than the last
+// --------------------------------------------------------------
 
 // `length` elements lie `inner` apart. Threads side by side take columns side by side; those of one
 // column share its length, and merge their states through threadgroup memory.
@@ -310,24 +302,25 @@ template <typename A, typename Y, typename Step>
   }
 }
 
-// --- instances: <operator>_<strategy>[_<steps>][_<form>]_<dtype read>_<dtype written> -------------
+// --- instances: <operator>_<strategy>[_<steps>][_<form>]_<dtype read>_<dtype written> ------------
 
-#define INSTANCE(name, ...) template [[host_name(name)]] [[kernel]] decltype(__VA_ARGS__) __VA_ARGS__;
-#define FORMS(op, Step, A, Y, form, vectors)                                                        \
-  INSTANCE(op "_single_simdgroup_2_" form "_" #A "_" #Y, single_simdgroup<A, Y, Step, 2, vectors>)  \
-  INSTANCE(op "_single_simdgroup_4_" form "_" #A "_" #Y, single_simdgroup<A, Y, Step, 4, vectors>)  \
-  INSTANCE(op "_single_group_2_" form "_" #A "_" #Y, single_group<A, Y, Step, 2, vectors>)          \
-  INSTANCE(op "_single_group_4_" form "_" #A "_" #Y, single_group<A, Y, Step, 4, vectors>)          \
-  INSTANCE(op "_looped_" form "_" #A "_" #Y, looped<A, Y, Step, vectors>)                           \
+#define INSTANCE(name, ...) \
+  template [[host_name(name)]] [[kernel]] decltype(__VA_ARGS__) __VA_ARGS__;
+#define FORMS(op, Step, A, Y, form, vectors)                                                       \
+  INSTANCE(op "_single_simdgroup_2_" form "_" #A "_" #Y, single_simdgroup<A, Y, Step, 2, vectors>) \
+  INSTANCE(op "_single_simdgroup_4_" form "_" #A "_" #Y, single_simdgroup<A, Y, Step, 4, vectors>) \
+  INSTANCE(op "_single_group_2_" form "_" #A "_" #Y, single_group<A, Y, Step, 2, vectors>)         \
+  INSTANCE(op "_single_group_4_" form "_" #A "_" #Y, single_group<A, Y, Step, 4, vectors>)         \
+  INSTANCE(op "_looped_" form "_" #A "_" #Y, looped<A, Y, Step, vectors>)                          \
   INSTANCE(op "_two_phase_write_" form "_" #A "_" #Y, two_phase_write<A, Y, Step, vectors>)
-#define STRATEGIES(op, Step, A, Y)         \
-  FORMS(op, Step, A, Y, "vec4", true)      \
-  FORMS(op, Step, A, Y, "scalar", false)   \
+#define STRATEGIES(op, Step, A, Y)       \
+  FORMS(op, Step, A, Y, "vec4", true)    \
+  FORMS(op, Step, A, Y, "scalar", false) \
   INSTANCE(op "_columns_" #A "_" #Y, columns<A, Y, Step>)
-#define REDUCE(op, Step, A)                                                             \
-  INSTANCE(op "_two_phase_reduce_vec4_" #A, two_phase_reduce<A, Step, true>)            \
+#define REDUCE(op, Step, A)                                                  \
+  INSTANCE(op "_two_phase_reduce_vec4_" #A, two_phase_reduce<A, Step, true>) \
   INSTANCE(op "_two_phase_reduce_scalar_" #A, two_phase_reduce<A, Step, false>)
-#define OPERATOR(op, Step)         \
+#define OPERATOR(op, Step)             \
   STRATEGIES(op, Step, float, float)   \
   STRATEGIES(op, Step, half, half)     \
   STRATEGIES(op, Step, bfloat, bfloat) \
@@ -335,11 +328,11 @@ template <typename A, typename Y, typename Step>
   REDUCE(op, Step, half)               \
   REDUCE(op, Step, bfloat)
 // A float result of a narrower input, and back again.
-#define WIDER(op, Step)            \
-  STRATEGIES(op, Step, half, float)    \
+#define WIDER(op, Step)             \
+  STRATEGIES(op, Step, half, float) \
   STRATEGIES(op, Step, bfloat, float)
-#define NARROWER(op, Step)         \
-  STRATEGIES(op, Step, float, half)    \
+#define NARROWER(op, Step)          \
+  STRATEGIES(op, Step, float, half) \
   STRATEGIES(op, Step, float, bfloat)
 
 OPERATOR("softmax", Forward<false>)
