@@ -5,9 +5,9 @@
 #include "shared/normal.h"
 #include "shared/vectors.h"
 
-// --- functions of one value, and their derivatives
-// ------------------------------------------------ Written for float and float4 alike. A NaN stays
-// a NaN.
+// --- functions of one value, and their derivatives -------------------------------------
+
+// Written for float and float4 alike. A NaN stays a NaN.
 
 template <typename V>
 inline V logistic(V x) {
@@ -86,8 +86,7 @@ struct Sigmoid {
   }
 };
 
-// --- functions of two values
-// ----------------------------------------------------------------------
+// --- functions of two values -----------------------------------------------------------
 
 template <typename F>
 struct Gradient {
@@ -120,8 +119,7 @@ struct Gated {
   }
 };
 
-// --- kernels
-// --------------------------------------------------------------------------------------
+// --- kernels ---------------------------------------------------------------------------
 
 template <typename T, typename F, uint width>
 [[kernel]] void map_one(device const T* x [[buffer(0)]], device T* y [[buffer(1)]],

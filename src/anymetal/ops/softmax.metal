@@ -6,8 +6,7 @@
 // state only.
 #include "shared/vectors.h"
 
-// --- what is reduced
-// ------------------------------------------------------------------------------
+// --- what is reduced -------------------------------------------------------------------
 
 // exp(-inf - -inf) is NaN, but elements of -inf add nothing: until something larger comes, the
 // exponents are taken as they are. A row of nothing else ends as NaN, like torch's.
@@ -70,8 +69,7 @@ struct Backward {
   }
 };
 
-// --- four elements of a row at a time
-// -------------------------------------------------------------
+// --- four elements of a row at a time --------------------------------------------------
 
 // Where a thread's four elements lie: `next` apart, from `first` on, below `end`.
 struct Four {
@@ -126,9 +124,10 @@ inline float2 merge_threadgroup(float2 state, threadgroup float2* partial, uint 
   return Step::merge_simdgroup(lane < simds ? partial[lane] : Step::begin());
 }
 
-// --- rows
-// ----------------------------------------------------------------------------------------- Rows of
-// a, b and y lie `strides` elements apart. The forward direction takes its input as a and b.
+// --- rows ------------------------------------------------------------------------------
+
+// Rows of a, b and y lie `strides` elements apart. The forward direction takes its input as a and
+// as b, and reads it once.
 
 // A simdgroup a row, which stays in registers.
 template <typename A, typename Y, typename Step, uint steps, bool vectors>
@@ -261,8 +260,7 @@ template <typename A, typename Y, typename Step, bool vectors>
   write_row<Step, vectors>(state, a, b, y, min(part, columns - start), in_group, threads.x);
 }
 
-// --- another dimension than the last
-// --------------------------------------------------------------
+// --- another dimension than the last ---------------------------------------------------
 
 // `length` elements lie `inner` apart. Threads side by side take columns side by side; those of one
 // column share its length, and merge their states through threadgroup memory.
