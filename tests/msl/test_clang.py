@@ -21,9 +21,9 @@ MULTIPLY_ADD = kernel("x[i] = x[i] * 3 + x[i + 1] * 5; if (x[i] == -INFINITY) x[
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(settings.CACHE_DIR.variable, str(tmp_path))
-    clang.precompiled_header.cache_clear()
+    clang._precompiled_header.cache_clear()
     yield tmp_path
-    clang.precompiled_header.cache_clear()
+    clang._precompiled_header.cache_clear()
 
 
 def test_damaged_precompiled_header_is_built_again(own_cache: Path) -> None:

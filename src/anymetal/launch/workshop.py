@@ -24,6 +24,7 @@ from anymetal.engines.coroutine import CoroutineEngine, CoroutineExecutable
 from anymetal.engines.coroutine.runtime import start_early
 from anymetal.msl.cache import default_store, digest_of
 from anymetal.msl.check import check_all
+from anymetal.msl.clang import precompile_early
 from anymetal.msl.compile import compile_program
 from anymetal.msl.prepare import prepare
 from anymetal.nouns import Position, Prepared, Scalar, Source
@@ -124,8 +125,9 @@ class Workshop:
         entry = default_store().get("outline", source_key)
         if entry is not None and _unchanged(entry.note["dependencies"]):
             return _outline(source_key, entry.note)
-        # The runtime takes as long to build as the headers do; both are built once a machine.
+        # Headers and runtime are built once a machine, and take longer than all the rest.
         start_early()
+        precompile_early(self._source.fast_math)
         prepared = self.prepared()
         check_all(prepared, instantiate=len(prepared.entry_points) <= CHECKED_AT_ONCE)
         note = {

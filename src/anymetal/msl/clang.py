@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -10,6 +11,7 @@ import os
 import platform
 import re
 import subprocess
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -173,7 +175,7 @@ def _compile(text: str, flags: list[str], fast_math: bool) -> Result:
     if not result.ok and _STALE_HEADER.search(result.messages):
         precompiled_header(fast_math).unlink(missing_ok=True)
         toolchain_key.cache_clear()
-        precompiled_header.cache_clear()
+        _precompiled_header.cache_clear()
         result = _compile_once(text, flags, fast_math)
     return result
 
@@ -196,9 +198,29 @@ def _flags(fast_math: bool) -> list[str]:
     return [*_LANGUAGE_FLAGS, *math, "-march=native", "-I", str(INCLUDE_DIR)]
 
 
-@functools.cache
+_header_lock = threading.Lock()
+
+
 def precompiled_header(fast_math: bool) -> Path:
     """Our metal headers in compiled form, built on first use and shared by all processes."""
+    with _header_lock:
+        return _precompiled_header(fast_math)
+
+
+def precompile_early(fast_math: bool) -> None:
+    """Builds the headers, where they are not there yet, beside whatever the caller does next."""
+    if _precompiled_header.cache_info().currsize == 0:
+        threading.Thread(target=_precompile_quietly, args=(fast_math,)).start()
+
+
+def _precompile_quietly(fast_math: bool) -> None:
+    # Whoever needs the headers meets the same error again, in a place where it can be handled.
+    with contextlib.suppress(ToolchainError):
+        precompiled_header(fast_math)
+
+
+@functools.cache
+def _precompiled_header(fast_math: bool) -> Path:
     # It refers to our headers by their place, so two installations need one each; their content is
     # in toolchain_key, so their times need not be looked at: a reinstalled file is as good.
     key = digest_of(toolchain_key(), str(fast_math), str(INCLUDE_DIR))
@@ -207,7 +229,7 @@ def precompiled_header(fast_math: bool) -> Path:
         check_versions()
         flags = [flag if flag != "c++" else "c++-header" for flag in _flags(fast_math)]
         text = "#include <metal_stdlib>\n#include <anymetal/entry.h>\n"
-        flags += ["-O1", "-w", "-Xclang", "-fno-pch-timestamp"]
+        flags += ["-O1", "-w", "-fpch-instantiate-templates", "-Xclang", "-fno-pch-timestamp"]
         result = _run([*flags, "-o", str(path), "-"], text)
         if not result.ok:
             raise ToolchainError(
