@@ -156,7 +156,7 @@ def _wrap(module: Module, function: Function) -> None:
     body[0].instructions = [i for i in body[0].instructions if i.opcode != "alloca"]
     function.name = COROUTINE
     function.header = (
-        f"define ptr @{COROUTINE}(ptr {buffers}, ptr {self_parameter}, ptr %coro.memory, "
+        f"define ptr @{COROUTINE}(ptr {buffers}, ptr {self_parameter}, ptr noalias %coro.memory, "
         f"ptr %coro.size.place) presplitcoroutine nounwind {attributes}"
         f"{debug_reference(function)} {{"
     )

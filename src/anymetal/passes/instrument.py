@@ -29,20 +29,20 @@ _SUFFIXES = {"float": "f32", "half": "f16", "bfloat": "bf16"}
 _NO_ACCESS = Access("", "0", READ, 1, 1)
 
 _DECLARATIONS = (
-    "declare ptr @am_check_load(ptr, i32, ptr, i64, i64, i32, i32)",
-    "declare ptr @am_check_store(ptr, i32, ptr, i64, i64, i32, i32)",
-    "declare ptr @am_check_shared_load(ptr, i32, ptr, i64, i64, i32, i32)",
-    "declare ptr @am_check_shared_store(ptr, i32, ptr, i64, i64, i32, i32)",
-    "declare ptr @am_check_slowly(ptr, i32, ptr, i64, i32, i32, i32)",
-    "declare ptr @am_check_array_load(ptr, ptr, i64, ptr, ptr, i64, i32, i32)",
-    "declare ptr @am_check_array_store(ptr, ptr, i64, ptr, ptr, i64, i32, i32)",
-    "declare ptr @am_check_table(ptr, ptr, i64, ptr, i64, i32, i32, i32)",
-    "declare void @am_check_divisor(ptr, i1, i32, i32)",
-    "declare void @am_check_number(ptr, i1, i32, i32)",
-    "declare void @am_check_taken(ptr, i1, i32, i32)",
-    "declare ptr @am_check_here(ptr, i64, i32, i32)",
-    "declare void @am_check_enter(ptr, i32)",
-    "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
+    "declare ptr @am_check_load(ptr, i32, ptr, i64, i64, i32, i32) nounwind willreturn",
+    "declare ptr @am_check_store(ptr, i32, ptr, i64, i64, i32, i32) nounwind willreturn",
+    "declare ptr @am_check_shared_load(ptr, i32, ptr, i64, i64, i32, i32) nounwind willreturn",
+    "declare ptr @am_check_shared_store(ptr, i32, ptr, i64, i64, i32, i32) nounwind willreturn",
+    "declare ptr @am_check_slowly(ptr, i32, ptr, i64, i32, i32, i32) nounwind willreturn",
+    "declare ptr @am_check_array_load(ptr, ptr, i64, ptr, ptr, i64, i32, i32) nounwind willreturn",
+    "declare ptr @am_check_array_store(ptr, ptr, i64, ptr, ptr, i64, i32, i32) nounwind willreturn",
+    "declare ptr @am_check_table(ptr, ptr, i64, ptr, i64, i32, i32, i32) nounwind willreturn",
+    "declare void @am_check_divisor(ptr, i1, i32, i32) nounwind willreturn",
+    "declare void @am_check_number(ptr, i1, i32, i32) nounwind willreturn",
+    "declare void @am_check_taken(ptr, i1, i32, i32) nounwind willreturn",
+    "declare ptr @am_check_here(ptr, i64, i32, i32) nounwind willreturn",
+    "declare void @am_check_enter(ptr, i32) nounwind willreturn",
+    "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1) nounwind willreturn",
 )
 _ALLOCATED = re.compile(r"= alloca (.+?), align")
 _GLOBAL = re.compile(

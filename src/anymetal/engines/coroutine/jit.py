@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import threading
 
 import llvmlite.binding as llvm
@@ -11,6 +12,9 @@ from anymetal.passes import bfloat
 
 # llvmlite's own lock covers single calls; a pass pipeline and its target machine need one of ours.
 _lock = threading.Lock()
+
+# The parameter of the functions that LLVM makes of a coroutine.
+_FRAME_PARAMETER = re.compile(r"^(define .*@am_coroutine\.\w+\(ptr )", re.MULTILINE)
 
 
 @functools.cache
@@ -66,9 +70,20 @@ def object_code(ir: str, level: int = 3, linked: str | None = None) -> bytes:
         # Coroutines are split before anything is optimised: loop invariants moved across a suspend
         # would have to be kept in every thread's frame (matmul 512^3: 384 bytes a frame, not 128).
         _run_pipeline(module, _target_machine(0), 0)
+        module = _with_private_frames(module)
         machine = _target_machine(level)
         _run_pipeline(module, machine, level)
         return bytes(machine.emit_object(_without_traps_for_the_generator(module)))
+
+
+def _with_private_frames(module: llvm.ModuleRef) -> llvm.ModuleRef:
+    """Nobody but the thread itself touches its frame while it runs, which LLVM cannot know.
+
+    Told so, it keeps what a loop carries in registers instead of writing it to the frame each time.
+    """
+    text = str(module)
+    marked = _FRAME_PARAMETER.sub(r"\1noalias ", text)
+    return module if marked == text else llvm.parse_assembly(marked)
 
 
 def _run_pipeline(module: llvm.ModuleRef, machine: llvm.TargetMachine, level: int) -> None:
