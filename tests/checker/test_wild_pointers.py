@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 import anymetal
@@ -106,3 +107,19 @@ kernel void add(device const float* x, device float* y, uint i [[thread_position
         anymetal.compile_shader(source).add(torch.ones(8), out, threads=4)
     assert not report.findings
     assert out.tolist() == [8.0] * 4
+
+
+def test_messages_of_a_checked_kernel_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    source = (
+        "#include <metal_logging>\n"
+        + HEADER
+        + """
+constant os_log logger("sub", "cat");
+kernel void tell(device const float* x, uint i [[thread_position_in_grid]]) {
+  logger.log_error("%u is %f, %v4f", i, x[i], float4(x[i]));
+}"""
+    )
+    with caplog.at_level("INFO", logger="anymetal.kernel"), anymetal.check() as report:
+        anymetal.compile_shader(source).tell(torch.tensor([0.5]), threads=1)
+    assert not report.findings
+    assert "0 is 0.500000" in caplog.text

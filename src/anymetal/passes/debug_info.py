@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from anymetal.passes.ir import Function, Module
+from anymetal.passes.ir import Function, Instruction, Module
 
 _NODE = re.compile(r"^(!\d+) = (?:distinct )?!(DI\w+)\((.*)\)$")
 _REFERENCE = re.compile(r", !dbg (!\d+)")
@@ -61,6 +61,12 @@ def strip_metadata(module: Module) -> None:
     for function in module.functions:
         function.header = re.sub(r" !dbg !\d+", "", function.header)
         for block in function.blocks:
-            block.instructions = [i for i in block.instructions if not i.text.startswith("#dbg")]
+            block.instructions = [i for i in block.instructions if not _is_note(i)]
         for instruction in function.instructions():
             instruction.text = _ATTACHMENT.sub("", instruction.text)
+
+
+def _is_note(instruction: Instruction) -> bool:
+    """Whether an instruction does nothing but refer to metadata."""
+    scope = instruction.callee == "llvm.experimental.noalias.scope.decl"
+    return scope or instruction.text.startswith("#dbg")
