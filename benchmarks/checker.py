@@ -2,7 +2,7 @@
 
     python benchmarks/checker.py [--json FILE] [--rounds N] [--only NAME ...] [--no-oclgrind]
 
-The four kernels of engines.py at full size, checked and unchecked in turn, results compared with
+Four kernels of engines.py at full size, checked and unchecked in turn, results compared with
 float64, no finding allowed. Oclgrind runs the same kernels in OpenCL, each in a process of its own,
 at two small sizes; its time at full size is extrapolated from the difference of the two, and marked
 with ~. The exit status is 1 when a result was wrong or a finding was reported.
@@ -212,7 +212,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
     parser.add_argument("--rounds", type=int, default=5, help="rounds a kernel (default 5)")
     parser.add_argument("--seconds", type=float, default=20, help="at most this long a kernel")
-    parser.add_argument("--only", nargs="+", choices=list(MAKERS), help="these kernels alone")
+    parser.add_argument("--only", nargs="+", choices=list(GROUPS), help="these kernels alone")
     parser.add_argument("--no-oclgrind", action="store_true", help="leave Oclgrind out")
     return parser.parse_args()
 
@@ -226,7 +226,7 @@ def main() -> int:
     machine = describe_machine()
     torch.manual_seed(0)
     rows = []
-    for name in options.only or MAKERS:
+    for name in options.only or GROUPS:
         console.print(f"{name} ...", style="dim")
         rows.append(measure(name, options.rounds, options.seconds, oclgrind))
     machine["load_after"] = os.getloadavg()[0]

@@ -1,9 +1,12 @@
-"""A workload in, one call per engine out: the coroutine engine, torch on the CPU, PoCL."""
+"""A workload in, one call per engine out: anymetal's engines, torch on the CPU, PoCL, C."""
 
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +14,14 @@ import numpy as np
 import torch
 
 import anymetal
+import ceiling
+from anymetal import settings
 from timing import Call
 from workloads import Workload
+
+ENGINE_VARIABLE = "ANYMETAL_ENGINE"
+COROUTINE = "coroutine"
+REGIONS = "regions"
 
 INSTALL_POCL = (
     "PoCL is not installed, so its column is missing. On Debian or Ubuntu:\n"
@@ -34,23 +43,68 @@ class Contender:
     result: Call
 
     def run_fresh(self, workload: Workload) -> torch.Tensor:
-        """Run over an output full of NaN, so that an element left out cannot pass."""
-        workload.output.fill_(float("nan"))
+        """Run over a spoiled output, so that an element left out cannot pass."""
+        workload.spoil()
         self.call()
         result = self.result()
         assert isinstance(result, torch.Tensor)
         return result
 
 
-def coroutine(workload: Workload, fast_math: bool = False) -> Contender:
-    library = anymetal.compile_shader(workload.source("metal"), fast_math=fast_math)
-    kernel = getattr(library, workload.name)
+def engine_names() -> tuple[str, ...]:
+    """The engines of this version, the reference first: those the setting can choose from."""
+    known = any(setting.variable == ENGINE_VARIABLE for setting in settings.ALL)
+    return (COROUTINE, REGIONS) if known else (COROUTINE,)
+
+
+@contextmanager
+def chosen(engine: str) -> Iterator[None]:
+    before = os.environ.get(ENGINE_VARIABLE)
+    os.environ[ENGINE_VARIABLE] = engine
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[ENGINE_VARIABLE]
+        else:
+            os.environ[ENGINE_VARIABLE] = before
+
+
+def on_engine(workload: Workload, engine: str, fast_math: bool = False) -> Contender:
+    with chosen(engine):
+        library = anymetal.compile_shader(workload.source("metal"), fast_math=fast_math)
+        kernel = getattr(library, workload.name)
     arguments = [a if isinstance(a, torch.Tensor) else a.item() for a in workload.arguments]
 
     def call() -> None:
+        if workload.cleared:
+            workload.output.zero_()
         kernel(*arguments, threads=workload.threads, group_size=workload.group_size)
 
     return Contender(call, lambda: workload.output)
+
+
+def coroutine(workload: Workload, fast_math: bool = False) -> Contender:
+    return on_engine(workload, COROUTINE, fast_math)
+
+
+_salts = itertools.count()
+
+
+def compile_call(workload: Workload, engine: str) -> Call:
+    """Each call compiles the kernel as if for the first time: no cache has seen its source."""
+
+    def call() -> None:
+        salt = f"salt_{os.getpid()}_{next(_salts)}"
+        text = f"{workload.source('metal')}\nconstant constexpr int {salt} = 0;\n"
+        with chosen(engine):
+            getattr(anymetal.compile_shader(text), workload.name)
+
+    return call
+
+
+def hand_written(workload: Workload) -> Contender:
+    return Contender(ceiling.make_call(workload), lambda: workload.output)
 
 
 def torch_cpu(workload: Workload) -> Contender:
@@ -78,6 +132,9 @@ class Pocl:
         output = bound[[a is workload.output for a in workload.arguments].index(True)]
 
         def call() -> None:
+            if workload.cleared:
+                size = workload.output.nbytes
+                self.opencl.enqueue_fill_buffer(self.queue, output, np.int32(0), 0, size)
             # Passing the arguments each time keeps the buffers alive: a kernel does not own them.
             kernel(self.queue, workload.threads, workload.group_size, *bound)
             self.queue.finish()

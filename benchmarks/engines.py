@@ -1,4 +1,4 @@
-"""The coroutine engine against torch on the CPU and PoCL, compile times and the cost of a launch.
+"""anymetal's engines against torch on the CPU, PoCL and hand-written C; compile times; a launch.
 
     python benchmarks/engines.py [--json FILE] [--rounds N] [--only NAME ...]
 
@@ -19,17 +19,33 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 
 import startup
-from contenders import INSTALL_POCL, POCL_BUILDS, Contender, Pocl, coroutine, find_pocl, torch_cpu
+import tables
+from contenders import (
+    COROUTINE,
+    INSTALL_POCL,
+    POCL_BUILDS,
+    REGIONS,
+    Contender,
+    Pocl,
+    compile_call,
+    engine_names,
+    find_pocl,
+    hand_written,
+    on_engine,
+    torch_cpu,
+)
 from timing import Times, interleave
 from workloads import MAKERS, Workload
 
-COROUTINE = "coroutine"
 FAST = "fast math"
 TORCH = "torch CPU"
-CONTENDERS = (COROUTINE, FAST, TORCH, *POCL_BUILDS)
+WRITTEN = "C by hand"
+ENGINES = engine_names()
+CONTENDERS = (*ENGINES, FAST, TORCH, *POCL_BUILDS, WRITTEN)
+# The kernels the coroutine engine's goals are about.
+REFERENCE_KERNELS = ("silu", "rmsnorm", "matmul", "attention")
 
 
 @dataclass(frozen=True)
@@ -41,18 +57,33 @@ class Row:
     times: dict[str, Times]
     errors: dict[str, float]
     wrong: tuple[str, ...]
+    compiles: dict[str, Times] = field(default_factory=dict)
 
-    def against_pocl(self) -> float | None:
-        """Coroutine time over the faster PoCL build's, both minima."""
-        pocl = [self.times[name].minimum for name in POCL_BUILDS if name in self.times]
-        if not pocl or COROUTINE not in self.times:
-            return None
-        return self.times[COROUTINE].minimum / min(pocl)
+    @property
+    def engine(self) -> str:
+        """The engine that ratios are about: the fastest kind there is."""
+        return ENGINES[-1]
 
-    def against_torch(self) -> float | None:
-        if TORCH not in self.times or COROUTINE not in self.times:
+    def against(self, other: str, engine: str | None = None) -> float | None:
+        """The engine's time over the other's, both minima; below 1 the engine is faster."""
+        engine = engine or self.engine
+        if engine not in self.times or other not in self.times:
             return None
-        return self.times[COROUTINE].minimum / self.times[TORCH].minimum
+        return self.times[engine].minimum / self.times[other].minimum
+
+    def against_pocl(self, engine: str | None = None) -> float | None:
+        """Against the faster of PoCL's builds."""
+        ratios = [self.against(name, engine) for name in POCL_BUILDS]
+        return max((ratio for ratio in ratios if ratio is not None), default=None)
+
+    def against_torch(self, engine: str | None = None) -> float | None:
+        return self.against(TORCH, engine)
+
+    def compile_ratio(self) -> float | None:
+        """The region engine's compile time over the coroutine engine's."""
+        if REGIONS not in self.compiles:
+            return None
+        return self.compiles[REGIONS].minimum / self.compiles[COROUTINE].minimum
 
 
 @dataclass(frozen=True)
@@ -80,7 +111,8 @@ class Results:
     machine: dict[str, Any] = field(default_factory=dict)
 
     def goals(self) -> list[Goal]:
-        return [*self.compile_goals(), *self.speed_goals()]
+        goals = [*self.compile_goals(), *self.speed_goals()]
+        return [*goals, *self.region_goals()] if REGIONS in ENGINES else goals
 
     def compile_goals(self) -> list[Goal]:
         if self.compiles is None:
@@ -94,25 +126,57 @@ class Results:
         ]
 
     def speed_goals(self) -> list[Goal]:
-        """Every kernel at most 4x PoCL, and all but one of the four at most 2x."""
-        ratios = [row.against_pocl() for row in self.rows]
+        """The coroutine engine: every kernel at most 4x PoCL, all but one of four at most 2x."""
+        rows = [row for row in self.rows if row.name in REFERENCE_KERNELS]
+        ratios = [row.against_pocl(COROUTINE) for row in rows]
         known = sorted(ratio for ratio in ratios if ratio is not None)
-        complete = len(known) == len(MAKERS)
+        complete = len(known) == len(REFERENCE_KERNELS)
         return [
-            Goal("slowest kernel against PoCL", 4, "x", known[-1] if complete else None),
-            Goal("second slowest against PoCL", 2, "x", known[-2] if complete else None),
+            Goal("coroutine, slowest kernel against PoCL", 4, "x", known[-1] if complete else None),
+            Goal("coroutine, second slowest", 2, "x", known[-2] if complete else None),
         ]
+
+    def region_goals(self) -> list[Goal]:
+        """Faster than PoCL by 1.3 wherever PoCL can run; torch where it has kernels of its own."""
+        against_pocl = [row.against_pocl(REGIONS) for row in self.rows]
+        known = [ratio for ratio in against_pocl if ratio is not None]
+        compiles = [row.compile_ratio() for row in self.rows]
+        longest = [ratio for ratio in compiles if ratio is not None]
+        torch_limits = {
+            "silu": 1 / 1.5,
+            "rmsnorm": 1 / 1.5,
+            "layernorm": 1,
+            "softmax": 1,
+            "simdgroup_matmul": 6,
+        }
+        return [
+            Goal("regions, slowest against PoCL", 1 / 1.3, "x", max(known, default=None)),
+            *(
+                Goal(f"regions, {name} against torch", limit, "x", self.ratio_of(name))
+                for name, limit in torch_limits.items()
+            ),
+            Goal("regions, compile against coroutine", 3, "x", max(longest, default=None)),
+        ]
+
+    def ratio_of(self, name: str) -> float | None:
+        return next((row.against_torch(REGIONS) for row in self.rows if row.name == name), None)
+
+
+def contenders_for(workload: Workload, pocl: Pocl | None) -> dict[str, Contender]:
+    """All that can run the workload; kernels without a twin in OpenCL or C have none of it."""
+    contenders = {engine: on_engine(workload, engine) for engine in ENGINES}
+    contenders[FAST] = on_engine(workload, ENGINES[-1], fast_math=True)
+    contenders[TORCH] = torch_cpu(workload)
+    if pocl is not None and workload.path("cl").exists():
+        for name, options in POCL_BUILDS.items():
+            contenders[name] = pocl.contender(workload, options)
+    if workload.path("c").exists():
+        contenders[WRITTEN] = hand_written(workload)
+    return contenders
 
 
 def measure_workload(workload: Workload, pocl: Pocl | None, rounds: int, seconds: float) -> Row:
-    contenders: dict[str, Contender] = {
-        COROUTINE: coroutine(workload),
-        FAST: coroutine(workload, fast_math=True),
-        TORCH: torch_cpu(workload),
-    }
-    if pocl is not None:
-        for name, options in POCL_BUILDS.items():
-            contenders[name] = pocl.contender(workload, options)
+    contenders = contenders_for(workload, pocl)
     errors = check_all(workload, contenders)
     right = {n: c for n, c in contenders.items() if errors[n] <= workload.tolerance}
     times = interleave({n: c.call for n, c in right.items()}, rounds, seconds)
@@ -121,7 +185,8 @@ def measure_workload(workload: Workload, pocl: Pocl | None, rounds: int, seconds
         errors[name] = max(errors[name], error)
     wrong = tuple(n for n, error in errors.items() if error > workload.tolerance)
     times = {n: t for n, t in times.items() if n not in wrong}
-    return Row(workload.name, workload.title, times, errors, wrong)
+    compiles = interleave({e: compile_call(workload, e) for e in ENGINES}, 3, seconds)
+    return Row(workload.name, workload.title, times, errors, wrong, compiles)
 
 
 def check_all(workload: Workload, contenders: dict[str, Contender]) -> dict[str, float]:
@@ -145,79 +210,12 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def workload_table(results: Results) -> Table:
-    table = Table(title="Kernels: milliseconds, minimum (median); ratios of the first column")
-    table.add_column("kernel")
-    shown = [n for n in CONTENDERS if results.pocl is not None or n not in POCL_BUILDS]
-    for name in shown:
-        table.add_column(name, justify="right")
-    table.add_column("/ torch", justify="right")
-    if results.pocl is not None:
-        table.add_column("/ PoCL", justify="right")
-    for row in results.rows:
-        cells = [row.title, *(time_cell(row, name) for name in shown)]
-        cells.append(times_sign(row.against_torch()))
-        if results.pocl is not None:
-            cells.append(times_sign(row.against_pocl()))
-        table.add_row(*cells)
-    return table
-
-
-def time_cell(row: Row, name: str) -> str:
-    if name in row.wrong:
-        return f"[red]wrong: error {row.errors[name]:.1e}[/red]"
-    times = row.times[name]
-    return f"{times.minimum:.1f} ({times.median:.1f})"
-
-
-def times_sign(ratio: float | None) -> str:
-    return "-" if ratio is None else f"{ratio:.2f}x"
-
-
-def startup_table(results: Results) -> Table:
-    table = Table(title="Before the work: minimum (median)")
-    table.add_column("step")
-    table.add_column("time", justify="right")
-    if results.compiles is not None:
-        for label, times in (
-            ("compile, empty cache: headers and runtime too", results.compiles.empty_cache),
-            ("compile, headers precompiled", results.compiles.new_kernel),
-            ("compile, from the disk cache", results.compiles.disk_cache),
-        ):
-            table.add_row(label, f"{times.minimum:.1f} ({times.median:.1f}) ms")
-    for name, times in results.launch.items():
-        label = "torch.mul of 256 floats" if name == TORCH else "launch of 256 threads"
-        table.add_row(label, f"{times.minimum:.1f} ({times.median:.1f}) us")
-    return table
-
-
-def goal_table(goals: list[Goal]) -> Table:
-    table = Table(title="Goals (medians; ratios of minima)")
-    for heading in ("goal", "at most", "measured", ""):
-        table.add_column(heading, justify="left" if heading in ("goal", "") else "right")
-    verdicts = {True: "[green]met[/green]", False: "[red]not met[/red]", None: "not measured"}
-    for goal in goals:
-        measured = "-" if goal.measured is None else f"{goal.measured:.3g} {goal.unit}"
-        table.add_row(goal.what, f"{goal.limit:g} {goal.unit}", measured, verdicts[goal.met])
-    return table
-
-
 def as_json(results: Results) -> dict[str, Any]:
     compiles = results.compiles
     return {
         "machine": results.machine,
         "pocl": results.pocl,
-        "kernels": [
-            {
-                "kernel": row.name,
-                "milliseconds": {n: t.to_json() for n, t in row.times.items()},
-                "errors": row.errors,
-                "wrong": list(row.wrong),
-                "against_torch": row.against_torch(),
-                "against_pocl": row.against_pocl(),
-            }
-            for row in results.rows
-        ],
+        "kernels": [row_as_json(row) for row in results.rows],
         "compile_milliseconds": None
         if compiles is None
         else {name: times.to_json() for name, times in vars(compiles).items()},
@@ -226,8 +224,22 @@ def as_json(results: Results) -> dict[str, Any]:
     }
 
 
+def row_as_json(row: Row) -> dict[str, Any]:
+    return {
+        "kernel": row.name,
+        "milliseconds": {n: t.to_json() for n, t in row.times.items()},
+        "errors": row.errors,
+        "wrong": list(row.wrong),
+        "engine": row.engine,
+        "against_torch": row.against_torch(),
+        "against_pocl": row.against_pocl(),
+        "against_c": row.against(WRITTEN),
+        "compile_milliseconds": {n: t.to_json() for n, t in row.compiles.items()},
+    }
+
+
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to FILE")
     parser.add_argument("--rounds", type=int, default=15, help="rounds a kernel (default 15)")
     parser.add_argument("--seconds", type=float, default=10, help="at most this long a kernel")
@@ -257,24 +269,9 @@ def measure(options: argparse.Namespace, console: Console) -> Results:
 
 def main() -> int:
     options = parse_arguments()
-    console = Console(width=None if os.isatty(1) else 120)
+    console = Console(width=None if os.isatty(1) else 160)
     results = measure(options, console)
-    console.print(workload_table(results))
-    if not options.no_startup:
-        console.print(startup_table(results))
-    console.print(goal_table(results.goals()))
-    machine = results.machine
-    console.print(
-        "fast math: the same engine with fast_math=True. PoCL relaxed: -cl-fast-relaxed-math. "
-        "The ratio to PoCL is to the faster of its two builds.",
-        markup=False,
-    )
-    console.print(
-        f"{machine['processor']}, {machine['cores']} cores, torch {machine['torch']}, "
-        f"{results.pocl or 'no PoCL'}; load {machine['load_before']:.2f} before, "
-        f"{machine['load_after']:.2f} after",
-        markup=False,
-    )
+    tables.print_all(console, results)
     if options.json:
         options.json.write_text(json.dumps(as_json(results), indent=2) + "\n")
     return 1 if any(row.wrong for row in results.rows) else 0

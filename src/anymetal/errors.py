@@ -46,3 +46,7 @@ class LimitError(EngineError, ValueError):
 
 class PolicyError(AnymetalError, ValueError):
     """A launch policy is missing, or a file of policies has a mistake."""
+
+
+class OutOfBlocks(AnymetalError, RuntimeError):
+    """A paged cache has fewer free blocks than new tokens need; it is as it was before."""

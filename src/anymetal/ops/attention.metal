@@ -1,0 +1,380 @@
+// Attention: for each query the values of all keys it sees, weighed by the softmax of their scores.
+//
+// tiles: a threadgroup has a block of queries of one head, a simdgroup eight of them. Tiles of keys
+// and values go through threadgroup memory; products are made of 8x8 matrices.
+//
+// decode: a threadgroup has a few queries of all heads that share keys. Each simdgroup takes 32
+// keys at a time, so every key and value is read once. With partitions (two_phase), several
+// threadgroups share the keys, and attention_reduce combines what they leave.
+//
+// Template instances are made by the host: the type, the width of a head rounded up, and the
+// options that are used.
+#include "shared/attention.h"
+
+// The largest score so far, and the sum of exp(score - largest).
+struct State {
+  float largest;
+  float sum;
+};
+
+// What a sum of values is multiplied with at the end, and the logarithm of all exponents' sum.
+struct Finish {
+  float share;
+  float logarithm;
+};
+
+// A sink is a score that takes its share and brings no value; minus infinity is none. A query that
+// sees nothing gets zeros.
+inline Finish finish(State state, float sink) {
+  const float largest = max(state.largest, sink);
+  const float base = base_of(largest);
+  const float shrink = exp(state.largest - base);
+  const float sum = state.sum * shrink + exp(sink - base);
+  return {sum == 0.0f ? 0.0f : shrink / sum, largest + log(sum)};
+}
+
+// --- tiles ---------------------------------------------------------------------------------------
+
+// Eight queries of a simdgroup. A lane has the state of its row; the sum is that of its own columns
+// until the end.
+template <typename T, typename M, uint width, uint options>
+struct Queries {
+  simdgroup_matrix<T, 8, 8> query[width / 8];
+  simdgroup_float8x8 sum[width / 8];
+  Scores<M, options> scores;
+  State state;
+  Range seen;
+  uint row;  // of the lane, among all queries
+  Lane at;
+
+  // Where every query sees the whole tile (no edge), nothing is compared.
+  template <bool edge>
+  float score(float product, uint key) {
+    if (edge && !holds(seen, key)) return -INFINITY;
+    return scores(product, row, key);
+  }
+
+  template <bool edge, uint keys>
+  void attend(threadgroup const T* key_tile, threadgroup const T* value_tile, uint first_key) {
+    constexpr uint stride = tile_stride<T, width>();
+    simdgroup_float8x8 weights[keys / 8];
+    float largest = state.largest;
+#pragma unroll
+    for (uint j = 0; j < keys / 8; ++j) {
+      weights[j] = products<width>(query, key_tile + j * 8 * stride);
+      const uint key = first_key + j * 8 + at.column;
+      const float first = score<edge>(weights[j].thread_elements()[0], key);
+      const float second = score<edge>(weights[j].thread_elements()[1], key + 1);
+      weights[j].thread_elements()[0] = first;
+      weights[j].thread_elements()[1] = second;
+      largest = max(largest, max(first, second));
+    }
+    largest = row_max(largest);
+    const float base = base_of(largest);
+    const float shrink = exp(state.largest - base);
+    float sum_of_weights = state.sum * shrink;
+#pragma unroll
+    for (uint j = 0; j < keys / 8; ++j) {
+      const float first = exp(weights[j].thread_elements()[0] - base);
+      const float second = exp(weights[j].thread_elements()[1] - base);
+      weights[j].thread_elements()[0] = first;
+      weights[j].thread_elements()[1] = second;
+      sum_of_weights += first + second;
+    }
+    state = {largest, sum_of_weights};
+#pragma unroll
+    for (uint i = 0; i < width / 8; ++i) {
+      sum[i].thread_elements()[0] *= shrink;
+      sum[i].thread_elements()[1] *= shrink;
+    }
+#pragma unroll
+    for (uint j = 0; j < keys / 8; ++j)
+      add_products<width>(sum, weights[j], value_tile + j * 8 * stride);
+  }
+};
+
+// Strides: batch, head and row of queries, keys, values and results, and four of the mask.
+template <typename T, typename M, uint width, bool ragged, uint count, uint options>
+[[kernel]] void attention_tiles(
+    device const T* queries [[buffer(0)]], device const T* keys [[buffer(1)]],
+    device const T* values [[buffer(2)]], device T* result [[buffer(3)]],
+    device float* logarithms [[buffer(4)]], device const M* mask [[buffer(5)]],
+    device const float* slopes [[buffer(6)]], device const float* sinks [[buffer(7)]],
+    constant long* numbers [[buffer(8)]], constant long* strides [[buffer(9)]],
+    constant float* factors [[buffer(10)]],
+    uint3 group [[threadgroup_position_in_grid]], uint3 groups [[threadgroups_per_grid]],
+    uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]],
+    uint simds [[simdgroups_per_threadgroup]]) {
+  constexpr uint rows = tile_rows<T, width>();
+  constexpr uint stride = tile_stride<T, width>();
+  threadgroup T key_tile[rows * stride];
+  threadgroup T value_tile[rows * stride];
+  const Sizes sizes = sizes_of(numbers);
+  const Team team = {lane, simd, simds};
+  // The last queries see most keys where attention is causal: they come first.
+  const uint first_query = (groups.x - 1 - group.x) * simds * 8;
+  const uint last_query = min(first_query + simds * 8, sizes.queries) - 1;
+  const uint head = group.y;
+  const uint sample = group.z;
+  keys += sample * strides[3] + head / sizes.shared_by * strides[4];
+  values += sample * strides[6] + head / sizes.shared_by * strides[7];
+
+  Queries<T, M, width, options> block;
+  block.at = lane_of(lane);
+  const uint query = first_query + simd * 8 + block.at.row;
+  const bool present = query < sizes.queries;
+  block.row = min(query, last_query);
+  block.seen = present ? keys_of(query, sizes) : Range{0, 0};
+  block.state = {-INFINITY, 0.0f};
+  block.scores =
+      scores_of<M, options>(sample, head, mask, slopes, strides + 12, factors, sizes);
+  load_rows<width>(block.query,
+                   queries + sample * strides[0] + head * strides[1] + block.row * strides[2],
+                   present, sizes.width, block.at);
+  clear_rows<width>(block.sum);
+
+  const Walk walk = walk_of(keys_of(first_query, sizes), keys_of(last_query, sizes), rows);
+  for (uint tile = walk.first; tile < walk.end; ++tile) {
+    const uint first_key = tile * rows;
+    const uint here = min(rows, sizes.keys - first_key);
+    threadgroup_barrier(mem_flags::mem_threadgroup);  // the tile before has been used
+    load_tile<rows, width, ragged, count>(key_tile, keys + first_key * strides[5], strides[5], here,
+                                          sizes.width, team);
+    load_tile<rows, width, ragged, count>(value_tile, values + first_key * strides[8], strides[8],
+                                          here, sizes.value_width, team);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (tile >= walk.whole_first && tile < walk.whole_end)
+      block.template attend<false, rows>(key_tile, value_tile, first_key);
+    else
+      block.template attend<true, rows>(key_tile, value_tile, first_key);
+  }
+
+  const State state = {block.state.largest, row_sum(block.state.sum)};
+  const Finish finished = finish(state, sizes.has_sinks ? sinks[head] : -INFINITY);
+  if (!present) return;
+  store_rows<width>(result + sample * strides[9] + head * strides[10] + query * strides[11],
+                    block.sum, finished.share, sizes.value_width, block.at);
+  if (block.at.column == 0)
+    logarithms[(long(sample) * sizes.heads + head) * sizes.queries + query] = finished.logarithm;
+}
+
+// --- decode --------------------------------------------------------------------------------------
+
+constant constexpr uint most_simds = 16;
+
+// Elements of a head that a lane has: `count` neighbours, then again 32 * count further on.
+template <uint width, bool ragged, uint count, typename T>
+inline void load_elements(thread float* elements, device const T* from, uint columns, uint lane) {
+  using Elements = typename Chunk<T, count>::type;
+#pragma unroll
+  for (uint i = 0; i < width / 32 / count; ++i) {
+    const uint column = (i * 32 + lane) * count;
+    Elements value = Elements(T(0));
+    if (!ragged || column < columns)
+      value = *reinterpret_cast<device const Elements*>(from + column);
+#pragma unroll
+    for (uint c = 0; c < count; ++c)
+      elements[i * count + c] = float(reinterpret_cast<thread const T*>(&value)[c]);
+  }
+}
+
+// Row r of a head of keys is query r / shared_by of its head r % shared_by.
+struct Row {
+  uint query;
+  uint head;
+};
+
+inline Row row_of(uint row, uint key_head, thread const Sizes& sizes) {
+  return {row / sizes.shared_by, key_head * sizes.shared_by + row % sizes.shared_by};
+}
+
+// What a simdgroup knows of `rows` queries after some keys.
+template <typename M, uint width, uint rows, uint options>
+struct Decoding {
+  float query[rows][width / 32];
+  float sum[rows][width / 32];
+  State state[rows];
+  Range seen[rows];
+  uint index[rows];  // of the query
+  Scores<M, options> scores[rows];
+
+  // The 32 keys from `first` on, of which there are `present`: lane i ends with key i's weight.
+  template <bool ragged, uint count, typename T>
+  void attend(device const T* keys, long key_stride, device const T* values, long value_stride,
+              uint first, uint present, thread const Sizes& sizes, uint lane) {
+    float weight[rows];
+#pragma unroll
+    for (uint r = 0; r < rows; ++r) weight[r] = 0.0f;
+    for (uint j = 0; j < present; ++j) {
+      float key[width / 32];
+      load_elements<width, ragged, count>(key, keys + (first + j) * key_stride, sizes.width, lane);
+#pragma unroll
+      for (uint r = 0; r < rows; ++r) {
+        float product = 0.0f;
+#pragma unroll
+        for (uint i = 0; i < width / 32; ++i) product = fma(query[r][i], key[i], product);
+        product = simd_sum(product);
+        weight[r] = select(weight[r], product, lane == j);
+      }
+    }
+#pragma unroll
+    for (uint r = 0; r < rows; ++r) weight[r] = weigh(r, weight[r], first + lane);
+    for (uint j = 0; j < present; ++j) {
+      float value[width / 32];
+      load_elements<width, ragged, count>(value, values + (first + j) * value_stride,
+                                          sizes.value_width, lane);
+#pragma unroll
+      for (uint r = 0; r < rows; ++r) {
+        const float share = simd_shuffle(weight[r], ushort(j));
+#pragma unroll
+        for (uint i = 0; i < width / 32; ++i) sum[r][i] = fma(share, value[i], sum[r][i]);
+      }
+    }
+  }
+
+  // The weight of this lane's key; what was added before is scaled to it.
+  float weigh(uint r, float product, uint key) {
+    float score = -INFINITY;
+    if (holds(seen[r], key)) score = scores[r](product, index[r], key);
+    const float largest = max(state[r].largest, simd_max(score));
+    const float base = base_of(largest);
+    const float shrink = exp(state[r].largest - base);
+    const float weight = exp(score - base);
+    state[r] = {largest, state[r].sum * shrink + simd_sum(weight)};
+#pragma unroll
+    for (uint i = 0; i < width / 32; ++i) sum[r][i] *= shrink;
+    return weight;
+  }
+};
+
+// The states of all simdgroups of a threadgroup as one.
+inline State merged(threadgroup const State* states, uint count) {
+  float largest = -INFINITY;
+  for (uint i = 0; i < count; ++i) largest = max(largest, states[i].largest);
+  const float base = base_of(largest);
+  float sum = 0.0f;
+  for (uint i = 0; i < count; ++i) sum += states[i].sum * exp(states[i].largest - base);
+  return {largest, sum};
+}
+
+// Threadgroups: partitions of the keys, then rows and heads of keys, then samples. Without
+// partitions `sums` and `states` are not used; with them `result` and `logarithms` are not.
+template <typename T, typename M, uint width, bool ragged, uint count, uint options, uint rows,
+          bool partitioned>
+[[kernel]] void attention_decode(
+    device const T* queries [[buffer(0)]], device const T* keys [[buffer(1)]],
+    device const T* values [[buffer(2)]], device T* result [[buffer(3)]],
+    device float* logarithms [[buffer(4)]], device const M* mask [[buffer(5)]],
+    device const float* slopes [[buffer(6)]], device const float* sinks [[buffer(7)]],
+    constant long* numbers [[buffer(8)]], constant long* strides [[buffer(9)]],
+    constant float* factors [[buffer(10)]], constant uint& part [[buffer(11)]],
+    device float* sums [[buffer(12)]], device float2* states [[buffer(13)]],
+    uint3 group [[threadgroup_position_in_grid]], uint3 groups [[threadgroups_per_grid]],
+    uint in_group [[thread_index_in_threadgroup]], uint3 threads [[threads_per_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]],
+    uint simds [[simdgroups_per_threadgroup]]) {
+  threadgroup State group_states[rows][most_simds];
+  threadgroup float group_sums[most_simds * width];
+  const Sizes sizes = sizes_of(numbers);
+  const uint all_rows = sizes.queries * sizes.shared_by;
+  const uint chunks = (all_rows + rows - 1) / rows;
+  const uint key_head = group.y / chunks;
+  const uint first_row = group.y % chunks * rows;
+  const uint last_row = min(first_row + rows, all_rows) - 1;
+  const uint sample = group.z;
+  keys += sample * strides[3] + key_head * strides[4];
+  values += sample * strides[6] + key_head * strides[7];
+
+  Decoding<M, width, rows, options> block;
+#pragma unroll
+  for (uint r = 0; r < rows; ++r) {
+    const Row row = row_of(min(first_row + r, last_row), key_head, sizes);
+    device const T* query =
+        queries + sample * strides[0] + row.head * strides[1] + row.query * strides[2];
+    load_elements<width, ragged, count>(block.query[r], query, sizes.width, lane);
+#pragma unroll
+    for (uint i = 0; i < width / 32; ++i) block.sum[r][i] = 0.0f;
+    block.state[r] = {-INFINITY, 0.0f};
+    block.seen[r] = keys_of(row.query, sizes);
+    block.index[r] = row.query;
+    block.scores[r] =
+        scores_of<M, options>(sample, row.head, mask, slopes, strides + 12, factors, sizes);
+  }
+
+  uint first = block.seen[0].first / 32 * 32;
+  uint end = block.seen[rows - 1].end;
+  if (partitioned) {
+    first = max(first, group.x * part);
+    end = min(end, group.x * part + part);
+  }
+  for (uint key = first + simd * 32; key < end; key += simds * 32)
+    block.template attend<ragged, count>(keys, strides[5], values, strides[8], key,
+                                         min(32u, end - key), sizes, lane);
+
+  if (lane == 0)
+#pragma unroll
+    for (uint r = 0; r < rows; ++r) group_states[r][simd] = block.state[r];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+#pragma unroll
+  for (uint r = 0; r < rows; ++r) {
+    if (first_row + r > last_row) break;
+    const Row row = row_of(first_row + r, key_head, sizes);
+    const long place = (long(sample) * sizes.heads + row.head) * sizes.queries + row.query;
+    const State state = merged(group_states[r], simds);
+    const float shrink = exp(block.state[r].largest - base_of(state.largest));
+#pragma unroll
+    for (uint i = 0; i < width / 32; ++i)
+      group_sums[simd * width + (i / count * 32 + lane) * count + i % count] =
+          block.sum[r][i] * shrink;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    const Finish finished = finish(state, sizes.has_sinks ? sinks[row.head] : -INFINITY);
+    for (uint column = in_group; column < sizes.value_width; column += threads.x) {
+      float total = 0.0f;
+      for (uint i = 0; i < simds; ++i) total += group_sums[i * width + column];
+      if (partitioned)
+        sums[(place * groups.x + group.x) * sizes.value_width + column] = total;
+      else
+        result[sample * strides[9] + row.head * strides[10] + row.query * strides[11] + column] =
+            T(total * finished.share);
+    }
+    if (in_group == 0) {
+      if (partitioned) states[place * groups.x + group.x] = float2(state.largest, state.sum);
+      else logarithms[place] = finished.logarithm;
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+  }
+}
+
+// What the partitions of a row left: a threadgroup a row.
+template <typename T>
+[[kernel]] void attention_reduce(device const float* sums [[buffer(0)]],
+                                 device const float2* states [[buffer(1)]],
+                                 device T* result [[buffer(2)]],
+                                 device float* logarithms [[buffer(3)]],
+                                 device const float* sinks [[buffer(4)]],
+                                 constant long* numbers [[buffer(5)]],
+                                 constant long* strides [[buffer(6)]],
+                                 constant uint& parts [[buffer(7)]],
+                                 uint row [[threadgroup_position_in_grid]],
+                                 uint in_group [[thread_index_in_threadgroup]],
+                                 uint threads [[threads_per_threadgroup]]) {
+  const Sizes sizes = sizes_of(numbers);
+  const uint query = row % sizes.queries;
+  const uint head = row / sizes.queries % sizes.heads;
+  const uint sample = row / sizes.queries / sizes.heads;
+  states += long(row) * parts;
+  sums += long(row) * parts * sizes.value_width;
+  State state = {-INFINITY, 0.0f};
+  for (uint i = 0; i < parts; ++i) state.largest = max(state.largest, states[i].x);
+  const float base = base_of(state.largest);
+  for (uint i = 0; i < parts; ++i) state.sum += states[i].y * exp(states[i].x - base);
+  const Finish finished = finish(state, sizes.has_sinks ? sinks[head] : -INFINITY);
+  result += sample * strides[9] + head * strides[10] + query * strides[11];
+  for (uint column = in_group; column < sizes.value_width; column += threads) {
+    float total = 0.0f;
+    for (uint i = 0; i < parts; ++i)
+      total += sums[i * sizes.value_width + column] * exp(states[i].x - base);
+    result[column] = T(total * finished.share);
+  }
+  if (in_group == 0) logarithms[row] = finished.logarithm;
+}

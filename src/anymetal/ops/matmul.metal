@@ -1,0 +1,422 @@
+// C = f(alpha A B + beta bias) + residual, sums in float.
+//
+// A is m x k, B is k x n. `tiles` multiplies tiles with simdgroup matrices; `dots` and `columns`
+// are for few rows, where every element of B is used a few times only. The third coordinate of the
+// grid is the batch.
+#include <metal_simdgroup_matrix>
+
+#include "shared/product.h"
+#include "shared/vectors.h"
+
+constant constexpr uint lanes = 32;
+
+// --- tiles in threadgroup memory -----------------------------------------------------------------
+
+template <typename T, uint width>
+struct Elements {
+  using type = vec<T, width>;
+};
+template <typename T>
+struct Elements<T, 1> {
+  using type = T;
+};
+
+// One operand's tile as it lies in memory: `rows` rows of `columns` neighbouring elements. k runs
+// along a row (k_in_row) or from row to row. The threads fetch the next tile into registers while
+// the simdgroups multiply the one before.
+//
+// Rows and columns of C past its end are computed from the nearest ones inside and never written,
+// so only the first step along k, which takes what is left over, must know where the operand ends.
+template <typename T, uint rows, uint columns, bool k_in_row, uint threads, uint width>
+struct Tile {
+  using V = typename Elements<T, width>::type;
+  // 16 bytes between rows, or their columns would share a bank.
+  static constexpr constant uint stride = columns + 16 / sizeof(T);
+  static constexpr constant uint elements = rows * stride;
+  static constexpr constant uint count = rows * columns / (threads * width);
+  static_assert(count * threads * width == rows * columns, "a tile is shared out evenly");
+
+  V held[count];
+
+  static uint row_of(uint i, uint thread_index) {
+    return (i * threads + thread_index) * width / columns;
+  }
+  static uint column_of(uint i, uint thread_index) {
+    return (i * threads + thread_index) * width % columns;
+  }
+
+  // `last` is the last place inside in the direction that is not k, where a fetch may begin.
+  static long place(uint i, uint thread_index, long next_row, uint last) {
+    const uint row = row_of(i, thread_index), column = column_of(i, thread_index);
+    return k_in_row ? min(row, last) * next_row + column : row * next_row + min(column, last);
+  }
+
+  void fetch(device const T* from, long next_row, uint last, uint thread_index) thread {
+#pragma unroll
+    for (uint i = 0; i < count; ++i)
+      held[i] = *reinterpret_cast<device const V*>(from + place(i, thread_index, next_row, last));
+  }
+
+  // Only `depth` of k are there: zeros behind them.
+  void fetch_part(device const T* from, long next_row, uint last, uint depth,
+                  uint thread_index) thread {
+#pragma unroll
+    for (uint i = 0; i < count; ++i) {
+      const bool inside = (k_in_row ? column_of(i, thread_index) : row_of(i, thread_index)) < depth;
+      const long at = inside ? place(i, thread_index, next_row, last) : 0;
+      const V value = *reinterpret_cast<device const V*>(from + at);
+      held[i] = inside ? value : V(T(0.0f));
+    }
+  }
+
+  void put(threadgroup T* tile, uint thread_index) const thread {
+#pragma unroll
+    for (uint i = 0; i < count; ++i) {
+      const uint at = row_of(i, thread_index) * stride + column_of(i, thread_index);
+      *reinterpret_cast<threadgroup V*>(tile + at) = held[i];
+    }
+  }
+};
+
+// The part of a tile of C that one simdgroup computes: high x wide matrices of 8 x 8.
+//
+// A float's sum over a long k would lose digits: it is made of sums over parts of k. The rounding
+// of the narrower types hides that.
+template <typename T, uint high, uint wide>
+struct Part {
+  static constexpr constant bool in_parts = sizeof(T) == sizeof(float);
+  simdgroup_float8x8 sums[high][wide];
+  simdgroup_float8x8 totals[in_parts ? high : 1][in_parts ? wide : 1];
+
+  Part() {
+    clear(sums);
+    clear(totals);
+  }
+
+  template <uint n, uint m>
+  static void clear(thread simdgroup_float8x8 (&matrices)[n][m]) {
+#pragma unroll
+    for (uint i = 0; i < n; ++i)
+#pragma unroll
+      for (uint j = 0; j < m; ++j) matrices[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+  }
+
+  // The sums so far go to the totals.
+  void keep() thread {
+    if constexpr (in_parts) {
+#pragma unroll
+      for (uint i = 0; i < high; ++i)
+#pragma unroll
+        for (uint j = 0; j < wide; ++j)
+          totals[i][j].thread_elements() += sums[i][j].thread_elements();
+      clear(sums);
+    }
+  }
+
+  simdgroup_float8x8 result(uint i, uint j) const thread {
+    if constexpr (in_parts) {
+      return totals[i][j];
+    } else {
+      return sums[i][j];
+    }
+  }
+
+  // Adds the product of `depth` columns of A and rows of B.
+  template <typename ATile, typename BTile, bool a_flipped, bool b_flipped, uint depth>
+  void multiply(threadgroup const T* a, threadgroup const T* b) thread {
+#pragma unroll
+    for (uint k = 0; k < depth; k += 8) {
+      simdgroup_matrix<T, 8, 8> left[high], right[wide];
+#pragma unroll
+      for (uint i = 0; i < high; ++i)
+        simdgroup_load(left[i],
+                       a + (a_flipped ? k * ATile::stride + i * 8 : i * 8 * ATile::stride + k),
+                       ATile::stride, ulong2(0), a_flipped);
+#pragma unroll
+      for (uint j = 0; j < wide; ++j)
+        simdgroup_load(right[j],
+                       b + (b_flipped ? j * 8 * BTile::stride + k : k * BTile::stride + j * 8),
+                       BTile::stride, ulong2(0), b_flipped);
+#pragma unroll
+      for (uint i = 0; i < high; ++i)
+#pragma unroll
+        for (uint j = 0; j < wide; ++j)
+          simdgroup_multiply_accumulate(sums[i][j], left[i], right[j], sums[i][j]);
+    }
+  }
+
+  // Writes what lies inside C, eight rows at a time through `staged`, which is the simdgroup's own.
+  void write(threadgroup float* staged, thread const Results<T>& results,
+             thread const Problem& problem, uint row, uint column, uint lane) const thread {
+    const uint columns = wide * 8;
+#pragma unroll
+    for (uint i = 0; i < high; ++i) {
+#pragma unroll
+      for (uint j = 0; j < wide; ++j) simdgroup_store(result(i, j), staged + j * 8, columns);
+      simdgroup_barrier(mem_flags::mem_threadgroup);
+      for (uint at = lane; at < 8 * columns; at += lanes) {
+        const uint r = row + i * 8 + at / columns, c = column + at % columns;
+        if (r < problem.m && c < problem.n) results.write(problem, r, c, staged[at]);
+      }
+      simdgroup_barrier(mem_flags::mem_threadgroup);
+    }
+  }
+};
+
+// A threadgroup a tile of C, which its simdgroups divide into simd_rows x simd_columns parts.
+// a_flipped: A lies in memory column by column; b_flipped the same for B.
+template <typename T, uint tile_rows, uint tile_columns, uint depth, uint simd_rows,
+          uint simd_columns, bool a_flipped, bool b_flipped, uint width>
+[[kernel]] void tiles(device const T* a [[buffer(0)]], device const T* b [[buffer(1)]],
+                      device T* c [[buffer(2)]], device const T* bias [[buffer(3)]],
+                      device const T* residual [[buffer(4)]], constant long* numbers [[buffer(5)]],
+                      constant float* scales [[buffer(6)]],
+                      uint3 group [[threadgroup_position_in_grid]],
+                      uint in_group [[thread_index_in_threadgroup]],
+                      uint lane [[thread_index_in_simdgroup]],
+                      uint simd [[simdgroup_index_in_threadgroup]]) {
+  constexpr uint threads = simd_rows * simd_columns * lanes;
+  constexpr uint part_rows = tile_rows / simd_rows, part_columns = tile_columns / simd_columns;
+  using ATile = Tile<T, a_flipped ? depth : tile_rows, a_flipped ? tile_rows : depth, !a_flipped,
+                     threads, width>;
+  using BTile = Tile<T, b_flipped ? tile_columns : depth, b_flipped ? depth : tile_columns,
+                     b_flipped, threads, width>;
+  threadgroup vec<T, 4> a_memory[2 * ATile::elements / 4];
+  threadgroup vec<T, 4> b_memory[2 * BTile::elements / 4];
+  threadgroup float staged[simd_rows * simd_columns * 8 * part_columns];
+  threadgroup T* a_tiles = reinterpret_cast<threadgroup T*>(a_memory);
+  threadgroup T* b_tiles = reinterpret_cast<threadgroup T*>(b_memory);
+
+  const Problem problem(numbers, group.z);
+  const uint row = group.y * tile_rows, column = group.x * tile_columns;
+  const uint part_row = simd / simd_columns * part_rows;
+  const uint part_column = simd % simd_columns * part_columns;
+  Part<T, part_rows / 8, part_columns / 8> part;
+
+  if (problem.k > 0) {
+    const long a_next = a_flipped ? problem.a.column : problem.a.row;
+    const long b_next = b_flipped ? problem.b.column : problem.b.row;
+    a += problem.starts[0] + (a_flipped ? long(row) : row * a_next);
+    b += problem.starts[1] + (b_flipped ? column * b_next : long(column));
+    const uint a_last = problem.m - row - (a_flipped ? width : 1);
+    const uint b_last = problem.n - column - (b_flipped ? 1 : width);
+    threadgroup const T* a_part = a_tiles + (a_flipped ? part_row : part_row * ATile::stride);
+    threadgroup const T* b_part = b_tiles + (b_flipped ? part_column * BTile::stride : part_column);
+
+    ATile next_a;
+    BTile next_b;
+    const uint first = (problem.k - 1) % depth + 1;
+    next_a.fetch_part(a, a_next, a_last, first, in_group);
+    next_b.fetch_part(b, b_next, b_last, first, in_group);
+    next_a.put(a_tiles, in_group);
+    next_b.put(b_tiles, in_group);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    uint current = 0;
+    for (uint k = first; k < problem.k;) {
+      const uint end = min(problem.k, k + problem.at_once);
+      for (; k < end; k += depth) {
+        next_a.fetch(a + (a_flipped ? k * a_next : long(k)), a_next, a_last, in_group);
+        next_b.fetch(b + (b_flipped ? long(k) : k * b_next), b_next, b_last, in_group);
+        part.template multiply<ATile, BTile, a_flipped, b_flipped, depth>(
+            a_part + current * ATile::elements, b_part + current * BTile::elements);
+        current ^= 1;
+        next_a.put(a_tiles + current * ATile::elements, in_group);
+        next_b.put(b_tiles + current * BTile::elements, in_group);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+      }
+      part.keep();
+    }
+    part.template multiply<ATile, BTile, a_flipped, b_flipped, depth>(
+        a_part + current * ATile::elements, b_part + current * BTile::elements);
+    part.keep();
+  }
+  part.write(staged + simd * 8 * part_columns, Results<T>(c, bias, residual, scales, problem),
+             problem, row + part_row, column + part_column, lane);
+}
+
+// --- few rows ------------------------------------------------------------------------------------
+
+// The rows of A past its end are the last one again; nobody writes what comes of them.
+template <uint rows>
+inline uint row_inside(uint row, thread const Problem& problem) {
+  return rows == 1 ? 0 : min(row, problem.m - 1);
+}
+
+constant constexpr uint columns_at_once = 4;
+
+// What a simdgroup of `dots` adds up: rows x 4 sums, in each lane those of its own elements of k.
+template <typename T, uint rows, uint width>
+struct Dots {
+  using W = Width<width>;
+  float sums[rows][columns_at_once];
+  device const T* a;
+  device const T* b;
+  Strides a_strides;
+  Strides b_strides;
+
+  Dots(device const T* a_all, device const T* b_all, thread const Problem& problem)
+      : a(a_all + problem.starts[0]),
+        b(b_all + problem.starts[1]),
+        a_strides(problem.a),
+        b_strides(problem.b) {
+    for (uint i = 0; i < rows; ++i)
+      for (uint j = 0; j < columns_at_once; ++j) sums[i][j] = 0.0f;
+  }
+
+  void add(uint k, thread const Problem& problem, uint column) thread {
+    typename W::type right[columns_at_once];
+#pragma unroll
+    for (uint j = 0; j < columns_at_once; ++j)
+      right[j] = W::load(b + min(column + j, problem.n - 1) * b_strides.column +
+                         (width == 1 ? k * b_strides.row : long(k)));
+#pragma unroll
+    for (uint i = 0; i < rows; ++i) {
+      const auto left = W::load(a + row_inside<rows>(i, problem) * a_strides.row +
+                                (width == 1 ? k * a_strides.column : long(k)));
+#pragma unroll
+      for (uint j = 0; j < columns_at_once; ++j) sums[i][j] += sum_of(left * right[j]);
+    }
+  }
+};
+
+// Lanes take neighbouring elements of k: best where B lies in memory column by column. `split`
+// simdgroups share four columns of C, each a part of k.
+template <typename T, uint rows, uint width>
+[[kernel]] void dots(device const T* a [[buffer(0)]], device const T* b [[buffer(1)]],
+                     device T* c [[buffer(2)]], device const T* bias [[buffer(3)]],
+                     device const T* residual [[buffer(4)]], constant long* numbers [[buffer(5)]],
+                     constant float* scales [[buffer(6)]], constant uint& split [[buffer(7)]],
+                     uint3 group [[threadgroup_position_in_grid]],
+                     uint lane [[thread_index_in_simdgroup]],
+                     uint simd [[simdgroup_index_in_threadgroup]],
+                     uint simds [[simdgroups_per_threadgroup]]) {
+  constexpr uint results_at_once = rows * columns_at_once;
+  threadgroup float partial[32 * results_at_once];
+  const Problem problem(numbers, group.z);
+  const uint column = (group.x * (simds / split) + simd / split) * columns_at_once;
+  const uint step = lanes * width;
+  Dots<T, rows, width> own(a, b, problem);
+  uint k = simd % split * step;
+  for (; k + step <= problem.k; k += split * step) own.add(k + lane * width, problem, column);
+  if (k + lane * width < problem.k) own.add(k + lane * width, problem, column);
+
+  // Lane i keeps sum i: the results are written side by side.
+  float mine = 0.0f;
+#pragma unroll
+  for (uint i = 0; i < results_at_once; ++i) {
+    const float sum = simd_sum(own.sums[i / columns_at_once][i % columns_at_once]);
+    mine = lane == i ? sum : mine;
+  }
+  if (split > 1) {
+    if (lane < results_at_once) partial[simd * results_at_once + lane] = mine;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (simd % split != 0) return;
+    for (uint i = 1; i < split; ++i)
+      if (lane < results_at_once) mine += partial[(simd + i) * results_at_once + lane];
+  }
+  const uint i = lane / columns_at_once, j = column + lane % columns_at_once;
+  if (lane < results_at_once && i < problem.m && j < problem.n)
+    Results<T>(c, bias, residual, scales, problem).write(problem, i, j, mine);
+}
+
+template <typename T>
+inline void write_columns(thread const Results<T>& results, thread const Problem& problem, uint row,
+                          uint column, float sum) {
+  results.write(problem, row, column, sum);
+}
+template <typename T>
+inline void write_columns(thread const Results<T>& results, thread const Problem& problem, uint row,
+                          uint column, float4 sums) {
+  for (uint i = 0; i < 4; ++i) results.write(problem, row, column + i, sums[i]);
+}
+
+// B lies in memory row by row: a lane takes `width` neighbouring columns, a simdgroup some of the
+// rows of B; then the simdgroups add their sums.
+template <typename T, uint rows, uint width>
+[[kernel]] void columns(device const T* a [[buffer(0)]], device const T* b [[buffer(1)]],
+                        device T* c [[buffer(2)]], device const T* bias [[buffer(3)]],
+                        device const T* residual [[buffer(4)]],
+                        constant long* numbers [[buffer(5)]], constant float* scales [[buffer(6)]],
+                        uint3 group [[threadgroup_position_in_grid]],
+                        uint lane [[thread_index_in_simdgroup]],
+                        uint simd [[simdgroup_index_in_threadgroup]],
+                        uint simds [[simdgroups_per_threadgroup]]) {
+  using W = Width<width>;
+  using V = typename W::type;
+  threadgroup V partial[32 * lanes];
+  const Problem problem(numbers, group.z);
+  const uint column = (group.x * lanes + lane) * width;
+  a += problem.starts[0];
+  b += problem.starts[1] + min(column, problem.n - width);
+  V totals[rows] = {};
+  for (uint k = simd; k < problem.k;) {
+    V sums[rows] = {};
+    const uint end = min(problem.k, k + simds * problem.at_once);
+    for (; k < end; k += simds) {
+      const V right = W::load(b + k * problem.b.row);
+#pragma unroll
+      for (uint i = 0; i < rows; ++i) {
+        const uint row = row_inside<rows>(i, problem);
+        sums[i] += float(a[row * problem.a.row + k * problem.a.column]) * right;
+      }
+    }
+#pragma unroll
+    for (uint i = 0; i < rows; ++i) totals[i] += sums[i];
+  }
+  const Results<T> results(c, bias, residual, scales, problem);
+#pragma unroll
+  for (uint i = 0; i < rows; ++i) {
+    partial[simd * lanes + lane] = totals[i];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (simd == 0 && i < problem.m && column < problem.n) {
+      V total = totals[i];
+      for (uint other = 1; other < simds; ++other) total += partial[other * lanes + lane];
+      write_columns(results, problem, i, column, total);
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+  }
+}
+
+// --- instances -----------------------------------------------------------------------------------
+
+#define INSTANCE(name, ...) \
+  template [[host_name(name)]] [[kernel]] decltype(__VA_ARGS__) __VA_ARGS__;
+
+// tiles_<rows>x<columns>x<depth>_<simdgroups>_<layout>_<form>_<dtype>; a letter of the layout is t
+// where the operand lies in memory column by column. Both so is the transposed product, which the
+// host asks for instead.
+#define TILES_OF(T, form, width, rows, columns, depth, high, wide)                        \
+  INSTANCE("tiles_" #rows "x" #columns "x" #depth "_" #high "x" #wide "_nn_" form "_" #T, \
+           tiles<T, rows, columns, depth, high, wide, false, false, width>)               \
+  INSTANCE("tiles_" #rows "x" #columns "x" #depth "_" #high "x" #wide "_nt_" form "_" #T, \
+           tiles<T, rows, columns, depth, high, wide, false, true, width>)                \
+  INSTANCE("tiles_" #rows "x" #columns "x" #depth "_" #high "x" #wide "_tn_" form "_" #T, \
+           tiles<T, rows, columns, depth, high, wide, true, false, width>)
+#define TILES(rows, columns, depth, high, wide)                   \
+  TILES_OF(float, "scalar", 1, rows, columns, depth, high, wide)  \
+  TILES_OF(float, "vec4", 4, rows, columns, depth, high, wide)    \
+  TILES_OF(half, "scalar", 1, rows, columns, depth, high, wide)   \
+  TILES_OF(half, "vec4", 4, rows, columns, depth, high, wide)     \
+  TILES_OF(bfloat, "scalar", 1, rows, columns, depth, high, wide) \
+  TILES_OF(bfloat, "vec4", 4, rows, columns, depth, high, wide)
+
+TILES(64, 64, 16, 2, 2)
+TILES(64, 32, 16, 2, 2)
+TILES(32, 64, 16, 2, 2)
+TILES(32, 32, 16, 2, 2)
+
+// dots_<rows>_<form>_<dtype>, and columns.
+#define FEW_ROWS_OF(T, form, width, rows)                       \
+  INSTANCE("dots_" #rows "_" form "_" #T, dots<T, rows, width>) \
+  INSTANCE("columns_" #rows "_" form "_" #T, columns<T, rows, width>)
+#define FEW_ROWS(rows)                   \
+  FEW_ROWS_OF(float, "scalar", 1, rows)  \
+  FEW_ROWS_OF(float, "vec4", 4, rows)    \
+  FEW_ROWS_OF(half, "scalar", 1, rows)   \
+  FEW_ROWS_OF(half, "vec4", 4, rows)     \
+  FEW_ROWS_OF(bfloat, "scalar", 1, rows) \
+  FEW_ROWS_OF(bfloat, "vec4", 4, rows)
+
+FEW_ROWS(1)
+FEW_ROWS(4)
+FEW_ROWS(8)

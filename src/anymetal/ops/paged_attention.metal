@@ -1,0 +1,497 @@
+// Attention over keys and values that lie in blocks: a table a sequence says which block holds
+// which of its keys.
+//
+// A threadgroup has one row or four (query heads of one or several queries) that share a sequence
+// and a head of keys, so that a key is read once for all of them. Its simdgroups take 32 keys in
+// turn: the lanes share the elements of a key, and lane j keeps the score of key j, so that the
+// softmax is 32 keys wide. No loop over keys has a branch; what is optional happens once in 32
+// keys.
+//
+// Whatever the tables, lengths and starts hold, nothing outside the tensors is read: lengths end
+// with the table, queries with the tensor, and a key in a block that does not exist makes its row
+// NaN.
+#include "shared/fp8.h"
+
+constant constexpr uint lanes = 32;
+constant constexpr uint most_simds = 8;
+constant constexpr uint most_threads = most_simds * lanes;
+constant constexpr uint no_key = 0xffffffff;
+
+// How an element of a cache becomes a float.
+template <typename T>
+struct Plain {
+  using storage = T;
+  static float decode(T value) { return float(value); }
+};
+template <typename F>
+struct Coded {
+  using storage = uchar;
+  static float decode(uchar value) { return fp8_to_float<F>(value); }
+};
+
+// --- what the host passes ------------------------------------------------------------------------
+
+constant constexpr uint is_causal = 1;
+constant constexpr uint has_slopes = 2;
+constant constexpr uint has_sinks = 4;
+constant constexpr uint has_key_scales = 8;
+constant constexpr uint has_value_scales = 16;
+
+struct Sizes {
+  uint flags;
+  uint tokens;       // rows of the query tensor
+  uint batch;        // sequences
+  uint queries;      // of each sequence; 0: `starts` has the first token of each
+  uint kv_heads;     // heads of keys and values
+  uint group;        // query heads that share one of them
+  uint size;         // elements of a head
+  uint blocks;       // of the caches
+  uint block_size;   // keys of a block
+  uint table_width;  // blocks of a table
+  uint window;       // keys that a query sees up to its own, and from it on; 0: all
+  uint part;         // keys of a part
+  uint parts;        // parts of a sequence
+};
+
+struct Strides {
+  uint query_token, query_head;
+  uint key_block, key_slot, key_head;
+  uint value_block, value_slot, value_head;
+};
+
+inline Sizes sizes_of(constant long* s) {
+  return {uint(s[0]), uint(s[1]), uint(s[2]), uint(s[3]),  uint(s[4]),  uint(s[5]), uint(s[6]),
+          uint(s[7]), uint(s[8]), uint(s[9]), uint(s[10]), uint(s[11]), uint(s[12])};
+}
+
+inline Strides strides_of(constant long* s) {
+  return {uint(s[0]), uint(s[1]), uint(s[2]), uint(s[3]),
+          uint(s[4]), uint(s[5]), uint(s[6]), uint(s[7])};
+}
+
+inline float scale_at(device const float* scales, uint flag, uint kv_head,
+                      thread const Sizes& sizes) {
+  return sizes.flags & flag ? scales[kv_head] : 1.0f;
+}
+
+// --- which rows, and which keys they see ---------------------------------------------------------
+
+// The rows of one threadgroup: query heads of a sequence, all heads of a query side by side.
+struct Tile {
+  uint sequence;
+  uint first_row;
+  uint first_token;
+  uint queries;
+};
+
+inline uint first_tile(device const int* starts, uint sequence, uint group, uint rows) {
+  return uint(starts[sequence]) * group / rows + sequence;
+}
+
+// Tiles of a ragged batch are counted so that each sequence begins with a whole one: some are
+// empty.
+inline Tile tile_of(uint index, uint rows, device const int* starts, thread const Sizes& sizes) {
+  if (sizes.queries) {
+    const uint each = (sizes.queries * sizes.group + rows - 1) / rows;
+    const uint sequence = index / each;
+    return {sequence, index % each * rows, sequence * sizes.queries, sizes.queries};
+  }
+  uint sequence = 0, end = sizes.batch;
+  while (end - sequence > 1) {
+    const uint middle = (sequence + end) / 2;
+    if (first_tile(starts, middle, sizes.group, rows) <= index) {
+      sequence = middle;
+    } else {
+      end = middle;
+    }
+  }
+  const uint first = first_tile(starts, sequence, sizes.group, rows);
+  const int start = starts[sequence];
+  const int queries = starts[sequence + 1] - start;
+  return {sequence, (index - first) * rows, uint(start), uint(max(queries, 0))};
+}
+
+struct Row {
+  uint token;  // sizes.tokens: there is no such row
+  uint head;
+  int position;  // of the query among the keys
+  uint begin;    // of the keys it sees
+  uint end;
+};
+
+inline Row row_of(uint index, uint kv_head, uint length, thread const Tile& tile,
+                  thread const Sizes& sizes) {
+  const uint query = index / sizes.group;
+  const uint token = tile.first_token + query;
+  const uint head = kv_head * sizes.group + index % sizes.group;
+  if (query >= tile.queries || token >= sizes.tokens) return {sizes.tokens, head, 0, 0, 0};
+  const int position = int(length) - int(tile.queries) + int(query);
+  const int window = int(sizes.window ? sizes.window : length + tile.queries);
+  const int end = sizes.flags & is_causal ? position + 1 : position + window;
+  const int begin = position + 1 - window;
+  const uint last = uint(clamp(end, 0, int(length)));
+  return {token, head, position, min(uint(max(begin, 0)), last), last};
+}
+
+// --- one number a row ----------------------------------------------------------------------------
+
+template <uint rows>
+struct Each;
+template <>
+struct Each<1> {
+  using Floats = float;
+  using Ints = int;
+  using Uints = uint;
+};
+template <>
+struct Each<4> {
+  using Floats = float4;
+  using Ints = int4;
+  using Uints = uint4;
+};
+
+template <typename T>
+inline T of_row(T all, uint) {
+  return all;
+}
+template <typename T>
+inline T of_row(vec<T, 4> all, uint r) {
+  return all[r];
+}
+template <typename T>
+inline void set_row(thread T& all, uint, T value) {
+  all = value;
+}
+template <typename T>
+inline void set_row(thread vec<T, 4>& all, uint r, T value) {
+  all[r] = value;
+}
+
+// --- softmax -------------------------------------------------------------------------------------
+
+// exp(-inf - -inf) is NaN, but a row that has seen no key yet counts nothing.
+template <typename V>
+inline V base_of(V largest) {
+  return select(largest, V(0.0f), largest == V(-INFINITY));
+}
+
+// The largest score, and the sum of exp(score - largest).
+template <typename V>
+struct State {
+  V largest;
+  V total;
+};
+
+inline State<float> merge(State<float> a, State<float> b) {
+  const float largest = max(a.largest, b.largest);
+  const float base = base_of(largest);
+  return {largest, a.total * exp(a.largest - base) + b.total * exp(b.largest - base)};
+}
+
+// What the sum of weighted values is multiplied with: rows without keys are zero. A sink is a score
+// that has no value.
+inline float weight_of(State<float> state, float value_scale, uint head, device const float* sinks,
+                       uint flags) {
+  float factor = value_scale;
+  if (flags & has_sinks) {
+    const State<float> whole = merge(state, {sinks[head], 1.0f});
+    factor *= exp(state.largest - base_of(whole.largest));
+    state = whole;
+  }
+  return state.total == 0.0f ? 0.0f : factor / state.total;
+}
+
+// --- elements of a head, spread over the lanes ---------------------------------------------------
+
+// Lane `lane` has the elements lane, lane + 32, ...: `steps` of them. Without `whole` the last ones
+// may be missing.
+template <typename C, uint steps, bool whole>
+inline void load_head(device const typename C::storage* head, uint size, uint lane,
+                      thread float* values) {
+  for (uint i = 0; i < steps; ++i) {
+    const uint at = lane + lanes * i;
+    values[i] = 0.0f;
+    if (whole || at < size) values[i] = C::decode(head[at]);
+  }
+}
+
+// A lane's share of the rows: queries and what is known of their results.
+template <uint rows, uint steps>
+struct Rows {
+  using Floats = typename Each<rows>::Floats;
+  Floats query[steps];
+  Floats sums[steps];   // of values times exp(score - largest)
+  State<Floats> state;  // the total is that of this lane's keys
+  Floats slope;
+  typename Each<rows>::Ints position;
+  typename Each<rows>::Uints begin;
+  typename Each<rows>::Uints end;
+};
+
+// 32 keys of a simdgroup: where they are, and how much each counts, for all lanes to read.
+template <uint rows>
+struct Keys {
+  uint key;  // of this lane, or no_key: no row sees that
+  uint count;
+  bool exists;
+  threadgroup uint2* offsets;  // of key and value in the caches
+  threadgroup typename Each<rows>::Floats* weights;
+};
+
+template <uint rows>
+inline void find_keys(thread Keys<rows>& keys, uint start, uint end, uint lane,
+                      device const int* table, thread const Sizes& sizes,
+                      thread const Strides& strides) {
+  const uint key = min(start + lane, end - 1);
+  const uint block = uint(table[key / sizes.block_size]);
+  const uint slot = key % sizes.block_size;
+  keys.key = start + lane < end ? key : no_key;
+  keys.count = min(lanes, end - start);
+  keys.exists = block < sizes.blocks;
+  const uint known = keys.exists ? block : 0;
+  keys.offsets[lane] = uint2(known * strides.key_block + slot * strides.key_slot,
+                             known * strides.value_block + slot * strides.value_slot);
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+}
+
+// The scores of this lane's key.
+template <typename C, uint rows, uint steps, bool whole>
+inline typename Each<rows>::Floats scores_of(thread const Rows<rows, steps>& all,
+                                             thread const Keys<rows>& keys,
+                                             device const typename C::storage* cache, uint size,
+                                             uint lane) {
+  using Floats = typename Each<rows>::Floats;
+  Floats scores = Floats(0.0f);
+  for (uint j = 0; j < keys.count; ++j) {
+    float key[steps];
+    load_head<C, steps, whole>(cache + keys.offsets[j].x, size, lane, key);
+    Floats product = Floats(0.0f);
+    for (uint i = 0; i < steps; ++i) product = fma(all.query[i], Floats(key[i]), product);
+    const Floats score = simd_sum(product);
+    if (lane == j) scores = score;
+  }
+  return scores;
+}
+
+// Scores become weights, and what was summed before is scaled to them.
+template <uint rows, uint steps>
+inline void weigh_keys(thread Rows<rows, steps>& all, thread const Keys<rows>& keys,
+                       typename Each<rows>::Floats score, float softcap, uint lane) {
+  using Floats = typename Each<rows>::Floats;
+  using Ints = typename Each<rows>::Ints;
+  if (softcap != 0.0f) score = softcap * tanh(score / softcap);
+  score -= all.slope * Floats(abs(Ints(int(keys.key)) - all.position));
+  if (!keys.exists) score = Floats(NAN);
+  score = select(Floats(-INFINITY), score, all.begin <= keys.key && all.end > keys.key);
+  const Floats largest = max(all.state.largest, simd_max(score));
+  const Floats base = base_of(largest);
+  const Floats factor = exp(all.state.largest - base);
+  const Floats weight = exp(score - base);
+  all.state = {largest, all.state.total * factor + weight};
+  for (uint i = 0; i < steps; ++i) all.sums[i] *= factor;
+  keys.weights[lane] = weight;
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+}
+
+template <typename C, uint rows, uint steps, bool whole>
+inline void add_values(thread Rows<rows, steps>& all, thread const Keys<rows>& keys,
+                       device const typename C::storage* cache, uint size, uint lane) {
+  using Floats = typename Each<rows>::Floats;
+  for (uint j = 0; j < keys.count; ++j) {
+    float value[steps];
+    load_head<C, steps, whole>(cache + keys.offsets[j].y, size, lane, value);
+    const Floats weight = keys.weights[j];
+    for (uint i = 0; i < steps; ++i) all.sums[i] = fma(weight, Floats(value[i]), all.sums[i]);
+  }
+  simdgroup_barrier(mem_flags::mem_threadgroup);  // before the next keys take the place of these
+}
+
+// --- results -------------------------------------------------------------------------------------
+
+// The result of a row, or that of a part of its keys, which paged_attention_reduce takes.
+template <typename T>
+struct Result {
+  device T* output;
+  device float* partial;
+  device float2* states;
+  device const float* sinks;
+  float value_scale;
+  uint part;
+
+  void store(Row row, State<float> state, uint at, float sum,
+             thread const Sizes& sizes) const thread {
+    const uint index = row.token * sizes.kv_heads * sizes.group + row.head;
+    if (sizes.parts == 1) {
+      const float weight = weight_of(state, value_scale, row.head, sinks, sizes.flags);
+      output[index * sizes.size + at] = T(sum * weight);
+      return;
+    }
+    const uint of_part = index * sizes.parts + part;
+    partial[of_part * sizes.size + at] = sum;
+    if (at == 0) states[of_part] = float2(state.largest, state.total);
+  }
+};
+
+// One row of a simdgroup that has seen all keys.
+template <typename T, uint steps>
+inline void store_alone(Row row, State<float> state, thread const float* sums,
+                        thread const Result<T>& result, thread const Sizes& sizes, uint lane) {
+  if (row.token >= sizes.tokens) return;
+  for (uint i = 0; i < steps; ++i) {
+    const uint at = lane + lanes * i;
+    if (at < sizes.size) result.store(row, state, at, sums[i], sizes);
+  }
+}
+
+// One row, of which each simdgroup has seen some keys: added up in threadgroup memory.
+template <typename T, uint steps>
+inline void store_merged(Row row, State<float> state, thread const float* own,
+                         thread const Result<T>& result, thread const Sizes& sizes, uint lane,
+                         uint simd, uint simds, threadgroup float* sums,
+                         threadgroup float2* states) {
+  if (lane == 0) states[simd] = float2(state.largest, state.total);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  State<float> whole = {-INFINITY, 0.0f};
+  for (uint i = 0; i < simds; ++i) whole = merge(whole, {states[i].x, states[i].y});
+  const float factor = exp(state.largest - base_of(whole.largest));
+  for (uint i = 0; i < steps; ++i) sums[(simd * steps + i) * lanes + lane] = own[i] * factor;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  for (uint at = simd * lanes + lane; at < sizes.size; at += simds * lanes) {
+    float sum = 0.0f;
+    for (uint i = 0; i < simds; ++i) sum += sums[i * steps * lanes + at];
+    if (row.token < sizes.tokens) result.store(row, whole, at, sum, sizes);
+  }
+}
+
+// --- kernels -------------------------------------------------------------------------------------
+
+// Threadgroups: parts, heads of keys, tiles of rows.
+template <typename T, typename C, uint rows, uint steps, bool whole>
+[[kernel, max_total_threads_per_threadgroup(most_threads)]] void paged_attention(
+    device const T* query [[buffer(0)]], device const typename C::storage* key_cache [[buffer(1)]],
+    device const typename C::storage* value_cache [[buffer(2)]],
+    device const int* tables [[buffer(3)]], device const int* lengths [[buffer(4)]],
+    device const int* starts [[buffer(5)]], device const float* slopes [[buffer(6)]],
+    device const float* sinks [[buffer(7)]], device const float* key_scales [[buffer(8)]],
+    device const float* value_scales [[buffer(9)]], device T* output [[buffer(10)]],
+    device float* partial [[buffer(11)]], device float2* states [[buffer(12)]],
+    constant long* size_list [[buffer(13)]], constant long* stride_list [[buffer(14)]],
+    constant float& scale [[buffer(15)]], constant float& softcap [[buffer(16)]],
+    uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]], uint simds [[simdgroups_per_threadgroup]]) {
+  using Floats = typename Each<rows>::Floats;
+  threadgroup uint2 offsets[most_threads];
+  threadgroup Floats weights[most_threads];
+  threadgroup float shared_sums[most_threads * steps];
+  threadgroup float2 shared_states[most_simds];
+  const Sizes sizes = sizes_of(size_list);
+  const Strides strides = strides_of(stride_list);
+  const uint kv_head = group.y;
+  const Tile tile = tile_of(group.z, rows, starts, sizes);
+  if (tile.first_row >= tile.queries * sizes.group) return;
+  const int most = int(sizes.table_width * sizes.block_size);
+  const uint length = uint(clamp(lengths[tile.sequence], 0, most));
+  device const int* table = tables + tile.sequence * sizes.table_width;
+  key_cache += kv_head * strides.key_head;
+  value_cache += kv_head * strides.value_head;
+
+  Rows<rows, steps> all;
+  uint begin = length, end = 0;
+  const float query_scale = scale * scale_at(key_scales, has_key_scales, kv_head, sizes);
+  for (uint r = 0; r < rows; ++r) {
+    const Row row = row_of(tile.first_row + r, kv_head, length, tile, sizes);
+    const uint token = min(row.token, sizes.tokens - 1);
+    float elements[steps];
+    load_head<Plain<T>, steps, whole>(
+        query + token * strides.query_token + row.head * strides.query_head, sizes.size, lane,
+        elements);
+    for (uint i = 0; i < steps; ++i) set_row(all.query[i], r, elements[i] * query_scale);
+    set_row(all.slope, r, sizes.flags & has_slopes ? slopes[row.head] : 0.0f);
+    set_row(all.position, r, row.position);
+    set_row(all.begin, r, row.begin);
+    set_row(all.end, r, row.end);
+    begin = row.begin < row.end ? min(begin, row.begin) : begin;
+    end = max(end, row.end);
+  }
+  for (uint i = 0; i < steps; ++i) all.sums[i] = Floats(0.0f);
+  all.state = {Floats(-INFINITY), Floats(0.0f)};
+  begin = max(begin, group.x * sizes.part);
+  end = group.x + 1 < sizes.parts ? min(end, (group.x + 1) * sizes.part) : end;
+
+  Keys<rows> keys = {0, 0, false, offsets + simd * lanes, weights + simd * lanes};
+  for (uint start = begin + simd * lanes; start < end; start += simds * lanes) {
+    find_keys(keys, start, end, lane, table, sizes, strides);
+    const Floats scores = scores_of<C, rows, steps, whole>(all, keys, key_cache, sizes.size, lane);
+    weigh_keys(all, keys, scores, softcap, lane);
+    add_values<C, rows, steps, whole>(all, keys, value_cache, sizes.size, lane);
+  }
+
+  const Floats total = simd_sum(all.state.total);
+  const float value_scale = scale_at(value_scales, has_value_scales, kv_head, sizes);
+  const Result<T> result = {output, partial, states, sinks, value_scale, group.x};
+  for (uint r = 0; r < rows; ++r) {
+    const Row row = row_of(tile.first_row + r, kv_head, length, tile, sizes);
+    const State<float> state = {of_row(all.state.largest, r), of_row(total, r)};
+    float sums[steps];
+    for (uint i = 0; i < steps; ++i) sums[i] = of_row(all.sums[i], r);
+    if (simds == 1) {
+      store_alone<T, steps>(row, state, sums, result, sizes, lane);
+    } else {
+      store_merged<T, steps>(row, state, sums, result, sizes, lane, simd, simds, shared_sums,
+                             shared_states);
+    }
+  }
+}
+
+// The parts of a row become its result: a simdgroup a row.
+template <typename T>
+[[kernel]] void paged_attention_reduce(
+    device const float* partial [[buffer(0)]], device const float2* states [[buffer(1)]],
+    device const float* sinks [[buffer(2)]], device const float* value_scales [[buffer(3)]],
+    device T* output [[buffer(4)]], constant long* size_list [[buffer(5)]],
+    uint in_grid [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
+  const Sizes sizes = sizes_of(size_list);
+  const uint row = in_grid / lanes;
+  const uint head = row % (sizes.kv_heads * sizes.group);
+  states += row * sizes.parts;
+  partial += row * sizes.parts * sizes.size;
+  State<float> whole = {-INFINITY, 0.0f};
+  for (uint i = 0; i < sizes.parts; ++i) whole = merge(whole, {states[i].x, states[i].y});
+  const float value_scale = scale_at(value_scales, has_value_scales, head / sizes.group, sizes);
+  const float weight = weight_of(whole, value_scale, head, sinks, sizes.flags);
+  for (uint at = lane; at < sizes.size; at += lanes) {
+    float sum = 0.0f;
+    for (uint i = 0; i < sizes.parts; ++i)
+      sum = fma(partial[i * sizes.size + at], exp(states[i].x - base_of(whole.largest)), sum);
+    output[row * sizes.size + at] = T(sum * weight);
+  }
+}
+INSTANTIATE(paged_attention_reduce)
+
+// --- instances: paged_attention_<rows>_<steps>_<whole or tail>_<dtype>_<dtype of the caches> -----
+
+#define INSTANCE(name, ...) \
+  template [[host_name(name)]] [[kernel]] decltype(__VA_ARGS__) __VA_ARGS__;
+#define SHAPE(T, C, cache, rows, steps, form, whole)                      \
+  INSTANCE("paged_attention_" #rows "_" #steps "_" form "_" #T "_" cache, \
+           paged_attention<T, C, rows, steps, whole>)
+#define SHAPES(T, C, cache, rows)            \
+  SHAPE(T, C, cache, rows, 1, "whole", true) \
+  SHAPE(T, C, cache, rows, 2, "whole", true) \
+  SHAPE(T, C, cache, rows, 3, "whole", true) \
+  SHAPE(T, C, cache, rows, 4, "whole", true) \
+  SHAPE(T, C, cache, rows, 8, "whole", true) \
+  SHAPE(T, C, cache, rows, 2, "tail", false) \
+  SHAPE(T, C, cache, rows, 4, "tail", false) \
+  SHAPE(T, C, cache, rows, 8, "tail", false)
+#define CACHE(T, C, cache) \
+  SHAPES(T, C, cache, 1)   \
+  SHAPES(T, C, cache, 4)
+#define DTYPE(T)                    \
+  CACHE(T, Plain<T>, #T)            \
+  CACHE(T, Coded<E4m3>, "fp8_e4m3") \
+  CACHE(T, Coded<E5m2>, "fp8_e5m2")
+
+DTYPE(float)
+DTYPE(half)
+DTYPE(bfloat)

@@ -1,0 +1,185 @@
+// A few rows of activations times quantised weights, y = f(x W^T + bias), and the gradient of x,
+// dx = dy W.
+//
+// For the first, a simdgroup takes `rows_of_simdgroup` neighbouring rows of W and walks along them
+// block by block. Lanes read neighbouring words and neighbouring activations, these once for all
+// rows; scales are the same for all lanes. For the second, a simdgroup walks down the rows of a
+// block, and its lanes need each other's sums for nothing.
+#include "shared/packed.h"
+
+constant constexpr uint rows_of_simdgroup = 4;
+constant constexpr uint most_simdgroups = 16;
+
+// What a row of weights is made of, from its beginning.
+template <typename S, typename Offset>
+struct Row {
+  device const uint* words;
+  device const S* scales;
+  device const Offset* offsets;
+};
+
+// A group's part of a dot product: activations `x` times codes of `word` from `first` on, `sum` the
+// sum of these activations.
+template <typename Kind, uint bits, uint chunks, typename S, typename Offset>
+inline float group_product(uint word, uint first, thread const float* x, float sum,
+                           device const S* scales, device const Offset* offsets) {
+  float total = 0.0f;
+#pragma unroll
+  for (uint i = 0; i < chunks; ++i) {
+    total = fma(Packed<bits>::signed_code(word, first + i), x[i], total);
+  }
+  const float scale = float(*scales);
+  if (!Kind::shifted) return total * scale;
+  return fma(total, scale, Kind::template shift<bits>(scale, offsets) * sum);
+}
+
+// `chunks` of 32 weights are a group.
+template <typename T, typename S, typename Kind, uint bits, uint chunks>
+[[kernel]] void matvec(device const T* x [[buffer(0)]], device const uint* words [[buffer(1)]],
+                       device const S* scales [[buffer(2)]],
+                       device const typename Kind::template Offset<S>* offsets [[buffer(3)]],
+                       device const T* bias [[buffer(4)]], device T* y [[buffer(5)]],
+                       constant uint& columns [[buffer(6)]], constant uint& rows [[buffer(7)]],
+                       constant long& stride [[buffer(8)]], constant uint& has_bias [[buffer(9)]],
+                       constant uint& activation [[buffer(10)]],
+                       uint2 in_grid [[thread_position_in_grid]],
+                       uint lane [[thread_index_in_simdgroup]]) {
+  using Offset = typename Kind::template Offset<S>;
+  constexpr uint groups = Packed<bits>::chunks / chunks;  // of a block
+  const uint first = in_grid.x / 32 * rows_of_simdgroup;
+  x += in_grid.y * stride + lane;
+
+  // Past the last row, the last one is read again, and its result dropped.
+  Row<S, Offset> row[rows_of_simdgroup];
+#pragma unroll
+  for (uint r = 0; r < rows_of_simdgroup; ++r) {
+    const uint index = min(first + r, rows - 1);
+    const uint group = index * (columns / (32 * chunks));
+    row[r] = {words + index * Packed<bits>::words(columns), scales + group, offsets + group};
+  }
+
+  float totals[rows_of_simdgroup] = {};
+  const uint blocks = columns / Packed<bits>::columns;
+  for (uint block = 0; block < blocks; ++block) {
+    float values[Packed<bits>::chunks];
+    float sums[groups] = {};
+#pragma unroll
+    for (uint i = 0; i < Packed<bits>::chunks; ++i) {
+      values[i] = float(x[block * Packed<bits>::columns + i * 32]);
+      if (Kind::shifted) sums[i / chunks] += values[i];
+    }
+#pragma unroll
+    for (uint r = 0; r < rows_of_simdgroup; ++r) {
+      const uint word = Packed<bits>::turned(row[r].words[block * 32 + lane]);
+#pragma unroll
+      for (uint g = 0; g < groups; ++g) {
+        totals[r] += group_product<Kind, bits, chunks>(word, g * chunks, values + g * chunks,
+                                                       sums[g], row[r].scales + block * groups + g,
+                                                       row[r].offsets + block * groups + g);
+      }
+    }
+  }
+
+  // The end of a row, less than a block.
+  const uint left = (columns - blocks * Packed<bits>::columns) / (32 * chunks);
+  for (uint g = 0; g < left; ++g) {
+    const uint group = blocks * groups + g;
+    float values[chunks];
+    float sum = 0.0f;
+#pragma unroll
+    for (uint i = 0; i < chunks; ++i) {
+      values[i] = float(x[(group * chunks + i) * 32]);
+      sum += values[i];
+    }
+#pragma unroll
+    for (uint r = 0; r < rows_of_simdgroup; ++r) {
+      const uint word = Packed<bits>::turned(row[r].words[blocks * 32 + lane]);
+      totals[r] += group_product<Kind, bits, chunks>(word, g * chunks, values, sum,
+                                                     row[r].scales + group, row[r].offsets + group);
+    }
+  }
+
+  // Lane r keeps the sum of row r.
+  float mine = 0.0f;
+#pragma unroll
+  for (uint r = 0; r < rows_of_simdgroup; ++r) {
+    const float total = simd_sum(totals[r]);
+    if (lane == r) mine = total;
+  }
+  if (lane < rows_of_simdgroup && first + lane < rows) {
+    if (has_bias) mine += float(bias[first + lane]);
+    y[in_grid.y * rows + first + lane] = T(finished(activation, mine));
+  }
+}
+
+// --- the gradient of x -------------------------------------------------------------------------
+
+// The simdgroups of a threadgroup share the rows of a block, and add up what they have at the end.
+template <typename T, typename S, typename Kind, uint bits>
+[[kernel]] void matvec_backward(
+    device const T* gradient [[buffer(0)]], device const uint* words [[buffer(1)]],
+    device const S* scales [[buffer(2)]],
+    device const typename Kind::template Offset<S>* offsets [[buffer(3)]],
+    device T* result [[buffer(4)]], constant uint& columns [[buffer(5)]],
+    constant uint& rows [[buffer(6)]], constant long& stride [[buffer(7)]],
+    constant uint& group_size [[buffer(8)]], uint2 group [[threadgroup_position_in_grid]],
+    uint simd [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+    uint simdgroups [[simdgroups_per_threadgroup]]) {
+  constexpr uint chunks = Packed<bits>::chunks;
+  threadgroup float parts[most_simdgroups * Packed<bits>::columns];
+  const uint first = group.x * Packed<bits>::columns;
+  const uint used = min(chunks, (columns - first) / 32);
+  const uint groups = columns / group_size;
+  words += group.x * 32 + lane;
+  gradient += group.y * stride;
+
+  float totals[chunks] = {};
+  for (uint row = simd; row < rows; row += simdgroups) {
+    const float dy = float(gradient[row]);
+    const uint word = Packed<bits>::turned(words[row * Packed<bits>::words(columns)]);
+#pragma unroll
+    for (uint i = 0; i < chunks; ++i) {
+      // A chunk past the end of the row is taken for the last one, and its result dropped.
+      const uint index = row * groups + (first + min(i, used - 1) * 32) / group_size;
+      const float scale = float(scales[index]);
+      totals[i] = fma(dy * scale, Packed<bits>::signed_code(word, i), totals[i]);
+      if (Kind::shifted) {
+        totals[i] = fma(dy, Kind::template shift<bits>(scale, offsets + index), totals[i]);
+      }
+    }
+  }
+#pragma unroll
+  for (uint i = 0; i < chunks; ++i) parts[(simd * chunks + i) * 32 + lane] = totals[i];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  for (uint i = simd; i < used; i += simdgroups) {
+    float total = 0.0f;
+    for (uint other = 0; other < simdgroups; ++other) {
+      total += parts[(other * chunks + i) * 32 + lane];
+    }
+    result[group.y * columns + first + i * 32 + lane] = T(total);
+  }
+}
+
+// --- instances: matvec_<kind>_<bits>_<chunks of a group>_<activations>_<scales> -----------------
+
+#define MATVEC(Kind, name, T, S, bits, chunks)                                           \
+  template [[host_name("matvec_" #name "_" #bits "_" #chunks "_" #T "_" #S)]] [[kernel]] \
+  decltype(matvec<T, S, Kind, bits, chunks>) matvec<T, S, Kind, bits, chunks>;
+#define MATVEC_OF_EACH_GROUP(Kind, name, T, S) \
+  MATVEC(Kind, name, T, S, 4, 1)               \
+  MATVEC(Kind, name, T, S, 4, 2)               \
+  MATVEC(Kind, name, T, S, 4, 4)               \
+  MATVEC(Kind, name, T, S, 8, 1)               \
+  MATVEC(Kind, name, T, S, 8, 2)               \
+  MATVEC(Kind, name, T, S, 8, 4)
+
+FOR_EACH_KIND(MATVEC_OF_EACH_GROUP)
+
+#define MATVEC_BACKWARD(Kind, name, T, S, bits)                                       \
+  template [[host_name("matvec_backward_" #name "_" #bits "_" #T "_" #S)]] [[kernel]] \
+  decltype(matvec_backward<T, S, Kind, bits>) matvec_backward<T, S, Kind, bits>;
+#define MATVEC_BACKWARD_OF_EACH_WIDTH(Kind, name, T, S) \
+  MATVEC_BACKWARD(Kind, name, T, S, 4)                  \
+  MATVEC_BACKWARD(Kind, name, T, S, 8)
+
+FOR_EACH_KIND(MATVEC_BACKWARD_OF_EACH_WIDTH)

@@ -1,0 +1,270 @@
+// What all attention kernels share: sizes, which keys a query sees, how a product of a query and a
+// key becomes a score, tiles in threadgroup memory, and where a lane's elements of a matrix are.
+#pragma once
+#include "shared/types.h"
+
+// --- sizes ---------------------------------------------------------------------------------------
+
+// What the host passes, in this order. A query at position p = offset + query sees the keys from
+// p - before to p + after.
+struct Sizes {
+  uint queries;
+  uint keys;
+  uint width;        // of a query and a key
+  uint value_width;  // of a value and a result
+  uint heads;        // of queries
+  uint shared_by;    // query heads that have one head of keys and values
+  long offset;
+  long before;
+  long after;
+  bool has_sinks;
+};
+
+inline Sizes sizes_of(constant long* n) {
+  return {uint(n[0]), uint(n[1]), uint(n[2]), uint(n[3]), uint(n[4]), uint(n[5]), n[6], n[7], n[8],
+          n[9] != 0};
+}
+
+// From `first` to `end`, which is no part of it.
+struct Range {
+  uint first;
+  uint end;
+};
+
+inline uint limited(long value, uint most) { return uint(clamp(value, 0l, long(most))); }
+
+inline Range keys_of(uint query, thread const Sizes& sizes) {
+  const long position = sizes.offset + query;
+  return {limited(position - sizes.before, sizes.keys),
+          limited(position + sizes.after + 1, sizes.keys)};
+}
+
+inline Range queries_of(uint key, thread const Sizes& sizes) {
+  const long query = long(key) - sizes.offset;
+  return {limited(query - sizes.after, sizes.queries),
+          limited(query + sizes.before + 1, sizes.queries)};
+}
+
+inline bool holds(Range range, uint value) { return value >= range.first && value < range.end; }
+
+// Tiles of `size` that a block of rows walks through: from `first` on, up to `whole_first` and from
+// `whole_end` on a row may not see all of a tile; between them every row sees everything.
+struct Walk {
+  uint first;
+  uint whole_first;
+  uint whole_end;
+  uint end;
+};
+
+// Ranges never move back from one row to the next: those of a block's first and last row suffice.
+inline Walk walk_of(Range of_first, Range of_last, uint size) {
+  Walk walk;
+  walk.first = of_first.first / size;
+  walk.end = of_last.end > of_first.first ? (of_last.end + size - 1) / size : walk.first;
+  walk.whole_first = clamp((of_last.first + size - 1) / size, walk.first, walk.end);
+  walk.whole_end = clamp(of_first.end / size, walk.whole_first, walk.end);
+  return walk;
+}
+
+// --- scores --------------------------------------------------------------------------------------
+
+// Options that a kernel is instantiated with.
+constant constexpr uint has_softcap = 1;
+constant constexpr uint has_slopes = 2;
+constant constexpr uint has_mask = 4;
+constant constexpr uint wants_mask_gradient = 8;
+
+// Of one head. M is the type of the mask: bool (true sees) or a float that is added.
+template <typename M, uint options>
+struct Scores {
+  float scale;
+  float cap;
+  float slope;
+  int offset;  // position of the first query
+  device const M* mask;
+  long query_stride;
+  long key_stride;
+
+  // The part that the derivative of the cap depends on.
+  float capped(float product) const {
+    const float score = product * scale;
+    return options & has_softcap ? cap * tanh(score / cap) : score;
+  }
+  float derivative(float capped_score) const {
+    const float part = capped_score / cap;
+    return options & has_softcap ? 1.0f - part * part : 1.0f;
+  }
+  float distance(uint query, uint key) const {
+    return float(abs(offset + int(query) - int(key)));
+  }
+  // What is added, or minus infinity for a key that the mask hides.
+  float with_bias(float score, uint query, uint key) const {
+    if constexpr ((options & has_slopes) != 0) score -= slope * distance(query, key);
+    if constexpr ((options & has_mask) != 0) {
+      const M value = mask[query * query_stride + key * key_stride];
+      if constexpr (is_same<M, bool>::value) score = value ? score : -INFINITY;
+      else score += float(value);
+    }
+    return score;
+  }
+  float operator()(float product, uint query, uint key) const {
+    return with_bias(capped(product), query, key);
+  }
+};
+
+// Of one head of one sample. Slopes are dense; the mask has four strides.
+template <typename M, uint options>
+inline Scores<M, options> scores_of(uint sample, uint head, device const M* mask,
+                                    device const float* slopes, constant long* mask_strides,
+                                    constant float* factors, thread const Sizes& sizes) {
+  Scores<M, options> scores;
+  scores.scale = factors[0];
+  scores.cap = factors[1];
+  scores.slope = 0.0f;
+  if constexpr ((options & has_slopes) != 0) scores.slope = slopes[sample * sizes.heads + head];
+  scores.offset = int(sizes.offset);
+  scores.mask = mask;
+  if constexpr ((options & has_mask) != 0)
+    scores.mask += sample * mask_strides[0] + head * mask_strides[1];
+  scores.query_stride = mask_strides[2];
+  scores.key_stride = mask_strides[3];
+  return scores;
+}
+
+// exp(-inf - -inf) is NaN, but keys that are not seen add nothing.
+inline float base_of(float largest) { return largest == -INFINITY ? 0.0f : largest; }
+
+// --- lanes and matrices --------------------------------------------------------------------------
+
+// A lane holds two neighbouring elements of a row of an 8x8 matrix.
+struct Lane {
+  uint row;
+  uint column;
+};
+
+inline Lane lane_of(uint lane) {
+  return {(lane / 4 & 4) + lane / 2 % 4, (lane / 4 & 2) * 2 + lane % 2 * 2};
+}
+
+// Over the four lanes that hold one row.
+inline float row_max(float value) {
+  value = max(value, simd_shuffle_xor(value, 1));
+  return max(value, simd_shuffle_xor(value, 8));
+}
+inline float row_sum(float value) {
+  value += simd_shuffle_xor(value, 1);
+  return value + simd_shuffle_xor(value, 8);
+}
+
+// Eight rows of a tensor as matrices; zeros where it has no such row or column.
+template <uint width, typename T>
+inline void load_rows(thread simdgroup_matrix<T, 8, 8>* rows, device const T* from, bool present,
+                      uint columns, Lane at) {
+#pragma unroll
+  for (uint i = 0; i < width / 8; ++i) {
+    const uint column = i * 8 + at.column;
+    rows[i].thread_elements()[0] = present && column < columns ? from[column] : T(0);
+    rows[i].thread_elements()[1] = present && column + 1 < columns ? from[column + 1] : T(0);
+  }
+}
+
+template <uint width, typename T>
+inline void store_rows(device T* to, thread simdgroup_float8x8* rows, float factor, uint columns,
+                       Lane at) {
+#pragma unroll
+  for (uint i = 0; i < width / 8; ++i) {
+    const uint column = i * 8 + at.column;
+    if (column < columns) to[column] = T(rows[i].thread_elements()[0] * factor);
+    if (column + 1 < columns) to[column + 1] = T(rows[i].thread_elements()[1] * factor);
+  }
+}
+
+template <uint width>
+inline void clear_rows(thread simdgroup_float8x8* rows) {
+#pragma unroll
+  for (uint i = 0; i < width / 8; ++i) rows[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+}
+
+// --- tiles ---------------------------------------------------------------------------------------
+
+// One to four neighbouring elements.
+template <typename T, uint count>
+struct Chunk {
+  using type = vec<T, count>;
+};
+template <typename T>
+struct Chunk<T, 1> {
+  using type = T;
+};
+
+// Rows of a tile lie so far apart that columns of neighbouring rows are in different banks.
+template <typename T, uint width>
+constexpr uint tile_stride() {
+  return width + 16 / sizeof(T);
+}
+
+// Rows of a tile, such that two tiles fit into threadgroup memory.
+template <typename T, uint width>
+constexpr uint tile_rows() {
+  return width * sizeof(T) <= 384 ? 32 : width * sizeof(T) <= 768 ? 16 : 8;
+}
+
+struct Team {
+  uint lane;
+  uint simd;
+  uint simds;
+};
+
+// Rows of a tensor into threadgroup memory, zeros where it has none. A simdgroup takes a row, its
+// lanes neighbouring elements. `ragged` where a row may have fewer columns than the tile.
+template <uint rows, uint width, bool ragged, uint count, typename T>
+inline void load_tile(threadgroup T* tile, device const T* from, long stride, uint present,
+                      uint columns, thread const Team& team) {
+  using Elements = typename Chunk<T, count>::type;
+  for (uint row = team.simd; row < rows; row += team.simds) {
+    for (uint column = team.lane * count; column < width; column += 32 * count) {
+      Elements value = Elements(T(0));
+      if (row < present && (!ragged || column < columns))
+        value = *reinterpret_cast<device const Elements*>(from + row * stride + column);
+      *reinterpret_cast<threadgroup Elements*>(tile + row * tile_stride<T, width>() + column) =
+          value;
+    }
+  }
+}
+
+// rows * transposed(tile rows): the products of eight rows with eight rows of a tile. Four sums
+// side by side round less than one long one, and do not wait for each other.
+template <uint width, typename T>
+inline simdgroup_float8x8 products(thread const simdgroup_matrix<T, 8, 8>* rows,
+                                   threadgroup const T* tile) {
+  constexpr uint parts = 4;
+  simdgroup_float8x8 sums[parts];
+  clear_rows<parts * 8>(sums);
+#pragma unroll
+  for (uint i = 0; i < width / 8; i += parts) {
+#pragma unroll
+    for (uint part = 0; part < parts; ++part) {
+      simdgroup_matrix<T, 8, 8> columns;
+      simdgroup_load(columns, tile + (i + part) * 8, tile_stride<T, width>(), ulong2(0), true);
+      simdgroup_multiply_accumulate(sums[part], rows[i + part], columns, sums[part]);
+    }
+  }
+#pragma unroll
+  for (uint e = 0; e < 2; ++e)
+    sums[0].thread_elements()[e] =
+        (sums[0].thread_elements()[e] + sums[1].thread_elements()[e]) +
+        (sums[2].thread_elements()[e] + sums[3].thread_elements()[e]);
+  return sums[0];
+}
+
+// sums += weights * tile rows
+template <uint width, typename T>
+inline void add_products(thread simdgroup_float8x8* sums, simdgroup_float8x8 weights,
+                         threadgroup const T* tile) {
+#pragma unroll
+  for (uint i = 0; i < width / 8; ++i) {
+    simdgroup_matrix<T, 8, 8> columns;
+    simdgroup_load(columns, tile + i * 8, tile_stride<T, width>());
+    simdgroup_multiply_accumulate(sums[i], weights, columns, sums[i]);
+  }
+}

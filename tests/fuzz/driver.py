@@ -1,0 +1,129 @@
+"""Kernels and the name of an engine in, the contents of their buffers and how they differ out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+import anymetal
+from anymetal import settings
+
+from .memory import Contents, contents, numpy_type
+from .model import Expected
+from .printer import source
+from .scalars import Array, dtype, width
+from .tree import Kernel, Memory
+
+VARIABLE = "ANYMETAL_ENGINE"
+NAME = "fuzzed"
+
+
+def engine_names() -> list[str]:
+    """The engines to compare: those the setting can choose from, where there is one."""
+    if not any(setting.variable == VARIABLE for setting in settings.ALL):
+        return ["coroutine"]
+    return ["coroutine", "regions"]
+
+
+@contextmanager
+def chosen(engine: str) -> Iterator[None]:
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = engine
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where an engine's result is not the expected one; or the error it raised instead."""
+
+    engine: str
+    what: str
+    raised: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.engine}: {self.what}"
+
+
+def run_on(engine: str, kernel: Kernel) -> dict[str, Contents] | Exception:
+    """The buffers after the kernel, or what it raised."""
+    # One kernel a source: clang reads all of a source for each of its kernels.
+    with chosen(engine):
+        try:
+            return launch(anymetal.compile_shader(source([(NAME, kernel)])), NAME, kernel)
+        except Exception as error:
+            return error
+
+
+def launch(library: anymetal.ShaderLibrary, name: str, kernel: Kernel) -> dict[str, Contents]:
+    buffers = [memory for memory in kernel.memories if memory.space != "threadgroup"]
+    packed = {memory.name: pack(kernel, memory) for memory in buffers}
+    arguments = [
+        packed[m.name].item() if m.space == "scalar" else as_tensor(packed[m.name]) for m in buffers
+    ]
+    getattr(library, name)(*arguments, threads=tuple(kernel.grid), group_size=tuple(kernel.group))
+    return {m.name: {"": packed[m.name]} for m in buffers if m.space in ("output", "atomic")}
+
+
+def pack(kernel: Kernel, memory: Memory) -> Array:
+    """The buffer as it lies in memory."""
+    start = contents(kernel, memory)
+    if "" in start:
+        return start[""].copy()
+    array = np.zeros(memory.size, numpy_type(kernel, memory))
+    for name, values in start.items():
+        array[name] = values
+    return array
+
+
+def as_tensor(array: Array) -> torch.Tensor:
+    """Over the same memory; types that torch lacks go in as integers of their size."""
+    if array.dtype.names:
+        return torch.from_numpy(array.view(np.uint8))
+    flat = array.reshape(-1)
+    return torch.from_numpy(flat.view(f"i{flat.itemsize}") if flat.dtype.kind == "u" else flat)
+
+
+# ---- Comparison ----------------------------------------------------------------------------------
+
+
+def compare(
+    kernel: Kernel, expected: Expected, engine: str, result: dict[str, Contents] | Exception
+) -> Difference | None:
+    """Integers bit by bit; floating point by value, sums of open order within their tolerance."""
+    if isinstance(result, Exception):
+        return Difference(engine, f"{type(result).__name__}: {result}", raised=True)
+    for name, wanted in expected.contents.items():
+        want, got = wanted[""], result[name][""]
+        memory = kernel.memory(name)
+        assert want.dtype == got.dtype == dtype(memory.type) and want.shape == got.shape
+        wrong = _wrong(want, got, expected.tolerance.get(name))
+        if wrong.any():
+            place = int(np.flatnonzero(wrong.reshape(memory.size, width(memory.type)).any(1))[0])
+            count = int(wrong.sum())
+            what = f"{name}[{place}] is {got[place]}, expected {want[place]}"
+            return Difference(engine, f"{what} ({count} of {wrong.size} elements differ)")
+    return None
+
+
+def _wrong(want: Array, got: Array, tolerance: Array | None) -> Array:
+    if tolerance is None:
+        return want != got
+    difference = np.abs(want.astype(np.float64) - got.astype(np.float64))
+    return ~(difference <= tolerance)
+
+
+def check(kernel: Kernel, expected: Expected, engines: Sequence[str]) -> list[Difference]:
+    """What is wrong with the kernel, by all engines."""
+    found = [compare(kernel, expected, engine, run_on(engine, kernel)) for engine in engines]
+    return [difference for difference in found if difference is not None]
