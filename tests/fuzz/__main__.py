@@ -51,7 +51,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 def same_failure(worker: Worker, first: Difference, engines: Sequence[str], kernel: Kernel) -> bool:
     """Whether the kernel fails on the same engine and in the same way, not in any way."""
     for difference in worker.check(kernel, engines):
-        if difference.engine == first.engine and difference.raised == first.raised:
+        if difference.engine == first.engine and difference.kind == first.kind:
             return True
     return False
 

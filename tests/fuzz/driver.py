@@ -16,11 +16,13 @@ from anymetal import settings
 from .memory import Contents, contents, numpy_type
 from .model import Expected
 from .printer import source
-from .scalars import Array, dtype, width
+from .scalars import Array, dtype, element, width
 from .tree import Kernel, Memory
 
 VARIABLE = "ANYMETAL_ENGINE"
 NAME = "fuzzed"
+WRITTEN = ("output", "atomic")
+"""The spaces whose contents are compared after a run."""
 
 
 def engine_names() -> list[str]:
@@ -49,7 +51,8 @@ class Difference:
 
     engine: str
     what: str
-    raised: bool = False
+    kind: str = "differs"
+    """Or the name of the exception: shrinking must not turn one failure into another."""
 
     def __str__(self) -> str:
         return f"{self.engine}: {self.what}"
@@ -72,17 +75,25 @@ def launch(library: anymetal.ShaderLibrary, name: str, kernel: Kernel) -> dict[s
         packed[m.name].item() if m.space == "scalar" else as_tensor(packed[m.name]) for m in buffers
     ]
     getattr(library, name)(*arguments, threads=tuple(kernel.grid), group_size=tuple(kernel.group))
-    return {m.name: {"": packed[m.name]} for m in buffers if m.space in ("output", "atomic")}
+    return {m.name: {"": unpack(m, packed[m.name])} for m in buffers if m.space in WRITTEN}
 
 
 def pack(kernel: Kernel, memory: Memory) -> Array:
     """The buffer as it lies in memory."""
     start = contents(kernel, memory)
+    if element(memory.type) == "bfloat":
+        return (start[""].view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     if "" in start:
         return start[""].copy()
     array = np.zeros(memory.size, numpy_type(kernel, memory))
     for name, values in start.items():
         array[name] = values
+    return array
+
+
+def unpack(memory: Memory, array: Array) -> Array:
+    if element(memory.type) == "bfloat":
+        return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return array
 
 
@@ -102,7 +113,8 @@ def compare(
 ) -> Difference | None:
     """Integers bit by bit; floating point by value, sums of open order within their tolerance."""
     if isinstance(result, Exception):
-        return Difference(engine, f"{type(result).__name__}: {result}", raised=True)
+        kind = type(result).__name__
+        return Difference(engine, f"{kind}: {result}", kind)
     for name, wanted in expected.contents.items():
         want, got = wanted[""], result[name][""]
         memory = kernel.memory(name)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from . import tree
 from .scalars import FLOATS, INTEGERS, SMALL, bits, element, is_float, is_integer, is_signed, width
-from .scope import GROUP, SIMD, Bounded, Local, Scope
+from .scope import GROUP, LANE, SIMD, Bounded, Local, Scope
 from .tree import Expression, Kernel, Memory
 
 LANE_SCALARS = ("char", "uchar", "short", "ushort", "int", "uint", "half", "float")
@@ -51,6 +51,8 @@ def compare(operator: str, left: Expression, right: Expression) -> tree.Compare:
 
 
 def convert(kind: str, operand: Expression) -> Expression:
+    if {kind, operand.type} == {"half", "bfloat"}:  # not into each other
+        operand = tree.Convert("float", operand)
     return operand if operand.type == kind else tree.Convert(kind, operand)
 
 
@@ -97,21 +99,27 @@ class Expressions:
 
     def leaf(self, kind: str, scope: Scope) -> Expression:
         choices = scope.of_type(kind)
-        if choices and self.chance(0.75):
+        varying = [local for local in choices if local.level == LANE]
+        if varying and self.chance(0.7):
+            return self.variable(self.rng.choice(varying))
+        if choices and self.chance(0.2):
             return self.variable(self.rng.choice(choices))
-        if kind == "uint" and not scope.in_function and self.chance(0.5):
-            name = self.rng.choice(["lane", "in_group", "simd"])
-            return self.index_variable(name)
+        if kind == "uint" and not scope.in_function and self.chance(0.6):
+            return self.bounded().expression
+        inputs = [] if scope.in_function else self.readable(kind, scope)
+        if inputs and self.chance(0.6):
+            memory = self.rng.choice(inputs)
+            return tree.Load(kind, memory.name, self.affine_index(memory.size))
         others = [v for v in scope.locals if v.type in INTEGERS or v.type in FLOATS]
         if others and self.chance(0.5):
             return self.converted(kind, self.variable(self.rng.choice(others)))
         return self.some_literal(kind)
 
     def converted(self, kind: str, operand: Expression) -> Expression:
-        """A conversion that stays finite in half."""
+        """A conversion that stays finite in half, and exact from integers to bfloat."""
         if kind == "bool":
             return compare("!=", operand, literal(operand.type, 0))
-        if kind == "half" and operand.type != "half":
+        if kind == "half" or (kind == "bfloat" and is_integer(operand.type)):
             operand = self.bounded_value(operand, 100)
         return convert(kind, operand)
 
@@ -360,7 +368,7 @@ class Expressions:
             return binary("/", first, builtin("max", builtin("abs", second), literal(kind, 1.0)))
         if choice < 0.7 and kind == "float":
             return builtin("fma", first, self.bounded_value(second, 3), self.leaf(kind, scope))
-        if choice < 0.78:
+        if choice < 0.78 and kind != "bfloat":
             third = builtin("whole", self.leaf(kind, scope))
             factor = literal(kind, float(self.rng.randrange(-8, 9)))
             return builtin("multiply_add", builtin("whole", first), factor, third)

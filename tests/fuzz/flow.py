@@ -28,24 +28,27 @@ class Flow(Statements):
         return [tree.If(condition, then, otherwise)]
 
     def mirrored_branch(self, scope: Scope) -> list[Statement]:
-        """The same collective in both arms: two calls, which must not become one."""
-        kind = self.rng.choice(["int", "uint"])
+        """The same call in all arms: collectives of different lanes, which must not become one."""
         if not scope.collectives:
             return self.branch(scope)
-        value = self.expression(kind, 1, scope)
-        call = self.reduction("simd", value)
-        local = Local(self.name(), kind)
-        target = tree.Variable(kind, local.name)
-        result: list[Statement] = [
-            tree.Declare(local.name, kind, literal(kind, 0)),
-            tree.If(
-                self.condition(2, scope),
-                [tree.Assign(target, "", call)],
-                [tree.Assign(target, "", tree.Collective(kind, call.name, [value]))],
-            ),
-        ]
+        declared = self.call(scope) if self.chance(0.3) else []
+        if declared and isinstance(declared[0], tree.Declare):
+            local, value = scope.locals.pop(), declared[0].value
+        else:
+            kind = self.rng.choice(["int", "uint"])
+            local, value = Local(self.name(), kind), self.reduction("simd", self.leaf(kind, scope))
+        target = tree.Variable(local.type, local.name)
+        arms: list[Statement]
+        if self.chance(0.7):
+            condition = self.condition(2, scope)
+            same = [[tree.Assign(target, "", value)] for _ in range(2)]
+            arms = [tree.If(condition, list(same[0]), list(same[1]))]
+        else:
+            chosen = binary("&", self.expression("uint", 2, scope), uint(3))
+            cases = [tree.Case(n, [tree.Assign(target, "", value)]) for n in (0, 1, 2, None)]
+            arms = [tree.Switch(chosen, cases)]
         scope.locals.append(local)
-        return result
+        return [tree.Declare(local.name, local.type, literal(local.type, 0)), *arms]
 
     def switch(self, scope: Scope) -> list[Statement]:
         kind = self.rng.choice(["int", "uint"])

@@ -119,7 +119,8 @@ class Generator(Phases):
 
     def _declare_structs(self) -> None:
         if self.chance(0.4):
-            kinds = self.rng.sample([*self.scalars, "int", "half", "char"], 3)
+            plain = [kind for kind in self.scalars if kind != "bfloat"]
+            kinds = self.rng.sample([*plain, "int", "half", "char"], 3)
             fields = [[LETTERS[i] + "_value", kind] for i, kind in enumerate(kinds)]
             self.kernel.structs.append(tree.Struct("Record", fields))
             size = self.rng.choice([32, 50])

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .lanes import LANES, Mask
-from .scalars import Array, dtype, element, is_float, width
+from .scalars import Array, convert, dtype, element, is_float, width
 from .tree import Kernel, Memory
 
 Indices = npt.NDArray[np.int64]
@@ -43,7 +43,8 @@ def _sample(kernel: Kernel, memory: Memory, kind: str, name: str) -> Array:
     if memory.operator and is_float(kind):  # sums of whole numbers, exact in any order
         return rng.integers(-64, 65, shape).astype(dtype(kind))
     if is_float(kind):
-        return (rng.integers(-64, 65, shape) / rng.choice([1, 4, 7], shape)).astype(dtype(kind))
+        values = rng.integers(-64, 65, shape) / rng.choice([1, 4, 7], shape)
+        return convert(values.astype(np.float32), kind)
     limits = np.iinfo(dtype(kind))
     small = rng.integers(max(limits.min, -20), 100, shape)
     large = rng.integers(limits.min, limits.max, shape, dtype(kind), endpoint=True)

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from . import tree
 from .scalars import SMALL, element, is_float, whole_limit
 from .tree import Kernel, Memory
 
-# The product is an operation of its own: clang would fuse `a * b + c`, and round once.
-PRELUDE = f"""#include <metal_stdlib>
-using namespace metal;
-
+HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
+HELPERS = {
+    # The product is an operation of its own: clang would fuse `a * b + c`, and round once.
+    "product": """
 template <class T>
-inline T product(T a, T b) {{
+inline T product(T a, T b) {
   return a * b;
-}}
+}
+""",
+    "whole": f"""
 inline float whole(float x) {{
   return rint(clamp(x, -{whole_limit("float")}f, {whole_limit("float")}f));
 }}
 inline half whole(half x) {{
   return rint(clamp(x, -{whole_limit("half")}h, {whole_limit("half")}h));
 }}
-"""
+""",
+}
 SPELLED = {"add_saturated": "addsat", "subtract_saturated": "subsat"}
 VOTES = {
     "simd_ballot": "uint(ulong(simd_vote::vote_t({})))",
@@ -32,9 +37,45 @@ VOTES = {
 }
 
 
+INDICES = {
+    "lane": "thread_index_in_simdgroup",
+    "simd": "simdgroup_index_in_threadgroup",
+    "in_group": "thread_index_in_threadgroup",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a kernel with a grid of one dimension takes as it is, and computes in others."""
+
+    attributes: tuple[tuple[str, str], ...]
+    formula: str
+
+
+PLACES = {
+    "in_grid": Place(
+        (("position", "thread_position_in_grid"), ("grid", "threads_per_grid")),
+        "position.x + grid.x * (position.y + grid.y * position.z)",
+    ),
+    "group": Place(
+        (("group_at", "threadgroup_position_in_grid"), ("groups", "threadgroups_per_grid")),
+        "group_at.x + groups.x * (group_at.y + groups.y * group_at.z)",
+    ),
+    "group_threads": Place(
+        (("group_size", "threads_per_threadgroup"),), "group_size.x * group_size.y * group_size.z"
+    ),
+}
+
+
+def _names(text: str, name: str) -> bool:
+    return re.search(rf"\b{name}\b", text) is not None
+
+
 def source(kernels: Iterable[tuple[str, Kernel]]) -> str:
     """The text of all the kernels, each under the name it comes with."""
-    return PRELUDE + "".join(Printer(kernel, name).text() for name, kernel in kernels)
+    text = "".join(Printer(kernel, name).text() for name, kernel in kernels)
+    helpers = (helper for name, helper in HELPERS.items() if re.search(rf"\b{name}\(", text))
+    return HEADER + "".join(helpers) + text
 
 
 def initial(memory: Memory, index: str) -> str:
@@ -57,13 +98,15 @@ class Printer:
             self.line(f"struct {self.type(struct.name)} {{ {fields} }};")
         for function in self.kernel.functions:
             self.function(function)
-        self.line(f"kernel void {self.name}({', '.join(self.parameters())}) {{")
+        outside, self.lines = self.lines, []
         self.depth += 1
-        self.prologue()
         self.block(self.kernel.body)
         self.depth -= 1
-        self.line("}")
-        return "\n" + "\n".join(self.lines) + "\n"
+        body = self.threadgroup_memories() + self.lines
+        places, computed = self.places("\n".join(body))
+        parameters = ",\n    ".join([*self.buffers(), *places])
+        head = f"kernel void {self.name}(\n    {parameters}) {{"
+        return "\n" + "\n".join([*outside, head, *computed, *body, "}"]) + "\n"
 
     def line(self, text: str) -> None:
         self.lines.append("  " * self.depth + text)
@@ -73,22 +116,27 @@ class Printer:
 
     # ---- Kernel and functions --------------------------------------------------------------------
 
-    def parameters(self) -> list[str]:
+    def buffers(self) -> list[str]:
         buffers = [m for m in self.kernel.memories if m.space != "threadgroup"]
-        texts = [f"{self.pointer(m)} [[buffer({i})]]" for i, m in enumerate(buffers)]
+        return [f"{self.pointer(m)} [[buffer({i})]]" for i, m in enumerate(buffers)]
+
+    def places(self, body: str) -> tuple[list[str], list[str]]:
+        """Parameters and lines for what the body asks about the thread's place."""
         index = "ushort" if self.kernel.short_indices else "uint"
-        return [
-            *texts,
-            f"{index} lane [[thread_index_in_simdgroup]]",
-            f"{index} simd [[simdgroup_index_in_threadgroup]]",
-            f"{index} in_group [[thread_index_in_threadgroup]]",
-            "uint3 place [[thread_position_in_threadgroup]]",
-            "uint3 position [[thread_position_in_grid]]",
-            "uint3 group_position [[threadgroup_position_in_grid]]",
-            "uint3 groups [[threadgroups_per_grid]]",
-            "uint3 group_size [[threads_per_threadgroup]]",
-            "uint3 grid [[threads_per_grid]]",
-        ]
+        lines = len(self.kernel.grid) == 1
+        parameters, computed = [], []
+        for name, attribute in INDICES.items():
+            if _names(body, name):
+                parameters.append(f"{index} {name} [[{attribute}]]")
+        for name, place in PLACES.items():
+            if not _names(body, name):
+                continue
+            if lines:
+                parameters.append(f"uint {name} [[{place.attributes[0][1]}]]")
+            else:
+                parameters += [f"uint3 {n} [[{attribute}]]" for n, attribute in place.attributes]
+                computed.append(f"  const uint {name} = {place.formula};")
+        return parameters, computed
 
     def pointer(self, memory: Memory) -> str:
         if memory.space == "scalar":
@@ -99,28 +147,22 @@ class Printer:
         spaces = {"input": "device const", "constant": "constant", "output": "device"}
         return f"{spaces[memory.space]} {kind}* {memory.name}"
 
-    def prologue(self) -> None:
-        self.line("const uint in_grid = position.x + grid.x * (position.y + grid.y * position.z);")
-        self.line(
-            "const uint group = group_position.x + groups.x * "
-            "(group_position.y + groups.y * group_position.z);"
-        )
-        self.line("const uint group_threads = group_size.x * group_size.y * group_size.z;")
+    def threadgroup_memories(self) -> list[str]:
+        """Threadgroup arrays, filled before anybody may leave."""
         local = [m for m in self.kernel.memories if m.space == "threadgroup"]
+        lines = []
         for memory in local:
             kind = f"atomic_{memory.type}" if memory.operator else self.type(memory.type)
-            self.line(f"threadgroup {kind} {memory.name}[{memory.size}];")
+            lines.append(f"  threadgroup {kind} {memory.name}[{memory.size}];")
         for memory in local:
-            self.line(f"for (uint i = in_group; i < {memory.size}u; i += group_threads)")
+            lines.append(f"  for (uint i = in_group; i < {memory.size}u; i += group_threads)")
             value = initial(memory, "i")
             if memory.operator:
-                self.line(
-                    f"  atomic_store_explicit(&{memory.name}[i], {value}, memory_order_relaxed);"
-                )
+                place = f"&{memory.name}[i]"
+                lines.append(f"    atomic_store_explicit({place}, {value}, memory_order_relaxed);")
             else:
-                self.line(f"  {memory.name}[i] = {value};")
-        if local:
-            self.line("threadgroup_barrier(mem_flags::mem_threadgroup);")
+                lines.append(f"    {memory.name}[i] = {value};")
+        return [*lines, "  threadgroup_barrier(mem_flags::mem_threadgroup);"] if local else []
 
     def function(self, function: tree.Function) -> None:
         texts = []
@@ -252,6 +294,8 @@ class Printer:
     def text_Literal(self, node: tree.Literal) -> str:
         if node.type == "bool":
             return "true" if node.value else "false"
+        if node.type == "bfloat":
+            return f"bfloat({float(node.value)!r}f)"
         if is_float(node.type):
             text = f"{float(node.value)!r}{'h' if node.type == 'half' else 'f'}"
         else:
@@ -304,7 +348,9 @@ class Printer:
         if node.name == "multiply_add":
             a, b, c = (self.text_of(argument) for argument in node.arguments)
             return f"({a} * {b} + {c})"
-        return f"{SPELLED.get(node.name, node.name)}({self.list_of(node.arguments)})"
+        text = f"{SPELLED.get(node.name, node.name)}({self.list_of(node.arguments)})"
+        # Functions of bfloat are those of float.
+        return f"bfloat({text})" if node.type == "bfloat" else text
 
     def text_Collective(self, node: tree.Collective) -> str:
         arguments = self.list_of(node.arguments)

@@ -24,8 +24,9 @@ SCALARS: dict[str, np.dtype[Any]] = {
     "ulong": np.dtype(np.uint64),
     "half": np.dtype(np.float16),
     "float": np.dtype(np.float32),
+    "bfloat": np.dtype(np.float32),  # of which only the upper 16 bits are ever set
 }
-FLOATS = ("half", "float")
+FLOATS = ("half", "bfloat", "float")
 SMALL = ("char", "uchar", "short", "ushort")
 INTEGERS = (*SMALL, "int", "uint", "long", "ulong")
 LETTERS = "xyzw"
@@ -70,9 +71,19 @@ def bits(name: str) -> int:
     return dtype(name).itemsize * 8
 
 
+def to_bfloat(values: Array) -> Array:
+    """Rounds to nearest, ties to even."""
+    raw = values.astype(np.float32).view(np.uint32)
+    odd = (raw >> np.uint32(16)) & np.uint32(1)
+    rounded = (raw + np.uint32(0x7FFF) + odd) & np.uint32(0xFFFF0000)
+    return rounded.view(np.float32)
+
+
 def convert(values: Array, name: str) -> Array:
     """As a cast does it: floats are cut off and saturate, integers keep their low bits."""
     target = dtype(name)
+    if element(name) == "bfloat":
+        return to_bfloat(values)
     if values.dtype == target:
         return values
     if target.kind == "b":
@@ -99,7 +110,7 @@ def binary(operator: str, name: str, left: Array, right: Array) -> Array:
             wide = _integer(operator, left.astype(np.int32), right.astype(np.int32))
             return wide.astype(dtype(name))
         if is_float(name):
-            return _FLOAT[operator](left, right)
+            return convert(_FLOAT[operator](left, right), name)
         return _integer(operator, left, right)
 
 
@@ -196,7 +207,7 @@ def whole_limit(name: str) -> float:
 
 def builtin(function: str, name: str, values: list[Array]) -> Array:
     with np.errstate(all="ignore"):
-        return _builtin(function, name, values)
+        return convert(_builtin(function, name, values), name)
 
 
 def _builtin(function: str, name: str, values: list[Array]) -> Array:

@@ -52,13 +52,13 @@ class Worker:
                 answer = self._pipe.recv()
                 assert answer is None or isinstance(answer, Difference)
                 return answer
-            what = f"no end after {SECONDS} seconds"
+            what, kind = f"no end after {SECONDS} seconds", "endless"
         except (EOFError, ConnectionError):
             self._process.join()
-            what = f"the process ended with {self._process.exitcode}"
+            what, kind = f"the process ended with {self._process.exitcode}", "crash"
         self.close()
         self._start()
-        return Difference(engine, what, raised=True)
+        return Difference(engine, what, kind)
 
     def close(self) -> None:
         self._process.kill()

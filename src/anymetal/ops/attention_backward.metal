@@ -64,14 +64,18 @@ struct Queries {
   float base;
   float delta;
   float slope_gradient;
-  device float* mask_gradient;  // of the lane's row
+  device float* mask_gradient;  // of the lane's row, which has so many keys
+  uint keys;
   Range seen;
   uint row;
   Lane at;
 
   template <bool edge>
   float element(float product, float reached, uint key) {
-    if (edge && !holds(seen, key)) return 0.0f;
+    if (edge && !holds(seen, key)) {
+      if ((options & wants_mask_gradient) != 0 && key < keys) mask_gradient[key] = 0.0f;
+      return 0.0f;
+    }
     const Element found = element_of(scores, product, reached, base, delta, row, key);
     if constexpr ((options & has_slopes) != 0)
       slope_gradient -= found.gradient * scores.distance(row, key);
@@ -79,11 +83,11 @@ struct Queries {
     return found.product_gradient;
   }
 
-  template <bool edge, uint keys>
+  template <bool edge, uint tile_keys>
   void attend(threadgroup const T* key_tile, threadgroup const T* value_tile, uint first_key) {
     constexpr uint stride = tile_stride<T, width>();
 #pragma unroll
-    for (uint j = 0; j < keys / 8; ++j) {
+    for (uint j = 0; j < tile_keys / 8; ++j) {
       simdgroup_float8x8 scores = products<width>(query, key_tile + j * 8 * stride);
       simdgroup_float8x8 reached = products<width>(gradient, value_tile + j * 8 * stride);
 #pragma unroll
@@ -97,7 +101,7 @@ struct Queries {
 };
 
 // Strides: batch, head and row of queries, keys, values, gradients and results (of the queries'
-// gradient here), and four of the mask. The gradient of the mask is dense, and cleared before.
+// gradient here), and four of the mask. The gradient of the mask is dense.
 template <typename T, typename M, uint width, bool ragged, uint count, uint options>
 [[kernel]] void attention_query_gradient(
     device const T* queries [[buffer(0)]], device const T* keys [[buffer(1)]],
@@ -135,6 +139,7 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
   block.delta = deltas[place];
   block.slope_gradient = 0.0f;
   block.mask_gradient = mask_gradient + place * sizes.keys;
+  block.keys = present ? sizes.keys : 0;
   load_rows<width>(block.query,
                    queries + sample * strides[0] + head * strides[1] + block.row * strides[2],
                    present, sizes.width, block.at);
@@ -143,9 +148,9 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
                    present, sizes.value_width, block.at);
   clear_rows<width>(block.sum);
 
-  // The gradient of a mask must not be written by rows that are not there: all tiles are edges.
   Walk walk = walk_of(keys_of(first_query, sizes), keys_of(last_query, sizes), rows);
-  if ((options & wants_mask_gradient) != 0) walk.whole_end = walk.whole_first;
+  // The gradient of a mask is written for every key, but not by rows that are not there.
+  if ((options & wants_mask_gradient) != 0) walk = {0, 0, 0, (sizes.keys + rows - 1) / rows};
   for (uint tile = walk.first; tile < walk.end; ++tile) {
     const uint first_key = tile * rows;
     const uint here = min(rows, sizes.keys - first_key);

@@ -214,7 +214,7 @@ def _is_float(value: Any) -> bool:
 
 
 # Few instances of the kernels: each is compiled for every dtype.
-_ALL = {"key_heads": 2, "slopes": True, "sinks": True, "softcap": 5.0, "window": 20}
+_ALL: dict[str, Any] = {"key_heads": 2, "slopes": True, "sinks": True, "softcap": 5.0, "window": 20}
 
 CASES = (
     case((1, 2, 0, 8), 5),

@@ -318,10 +318,10 @@ def differentiate(
     gradient, logarithms = rows_in_memory(gradient), logarithms.contiguous()
     query, key, value = blank_gradients(call)
     blank = logarithms.new_empty(0)
-    slopes = torch.zeros_like(logarithms) if call.alibi_slopes is not None else blank
-    scores = logarithms.new_zeros(call.score_shape) if mask_gradient else blank
-    deltas = torch.zeros_like(logarithms)
-    if gradient.numel():
+    slopes = torch.empty_like(logarithms) if call.alibi_slopes is not None else blank
+    scores = logarithms.new_empty(call.score_shape) if mask_gradient else blank
+    deltas = torch.empty_like(logarithms)
+    if deltas.numel():
         _deltas(problem, gradient, rows_in_memory(result), deltas)
     choice = problem.choice("any", "tiles")
     read = (problem.query, problem.key, problem.value, gradient)
@@ -368,7 +368,8 @@ class Backward:
         if result.numel() == 0 and slopes.numel() == 0 and scores.numel() == 0:
             return
         if call.keys == 0 or self.gradient.numel() == 0:
-            result.zero_()
+            for tensor in (result, slopes, scores):
+                tensor.zero_()
             return
         options = WANTS_MASK_GRADIENT if scores.numel() else 0
         kernel = self._instance("attention_query_gradient", options)

@@ -153,47 +153,57 @@ template <typename T, typename S, template <uint, typename> class Recipe, uint b
                          device typename Recipe<bits, S>::Offset* offsets [[buffer(3)]],
                          constant uint& columns [[buffer(4)]], constant long& stride [[buffer(5)]],
                          constant uint& group_size [[buffer(6)]],
-                         uint2 in_grid [[thread_position_in_grid]],
+                         uint2 group [[threadgroup_position_in_grid]],
+                         uint simd [[simdgroup_index_in_threadgroup]],
+                         uint simdgroups [[simdgroups_per_threadgroup]],
                          uint lane [[thread_index_in_simdgroup]]) {
   using Made = Recipe<bits, S>;
-  const uint row = in_grid.y;
-  const uint first = in_grid.x / 32 * Packed<bits>::columns;
+  const uint row = group.y;
+  const uint block = group.x * simdgroups + simd;
+  const uint first = block * Packed<bits>::columns;
+  if (first >= columns) return;
   const uint end = min(first + Packed<bits>::columns, columns);
   weights += row * stride;
   uint word = 0;
   for (uint at = first; at < end; at += group_size) {
-    const uint group = row * (columns / group_size) + at / group_size;
+    const uint index = row * (columns / group_size) + at / group_size;
     const Made recipe(extent_of(weights + at, group_size, lane));
     if (lane == 0) {
-      scales[group] = S(recipe.scale);
-      if (Made::has_offset) offsets[group] = typename Made::Offset(recipe.offset);
+      scales[index] = S(recipe.scale);
+      if (Made::has_offset) offsets[index] = typename Made::Offset(recipe.offset);
     }
     for (uint i = 0; i < group_size; i += 32) {
       word |= recipe.code(float(weights[at + i + lane])) << ((at - first + i) / 32 * bits);
     }
   }
-  words[row * Packed<bits>::words(columns) + in_grid.x] = word;
+  words[row * Packed<bits>::words(columns) + block * 32 + lane] = word;
 }
 
 // --- dequantise ----------------------------------------------------------------------------------
 
-// A thread a word.
+// A thread a word, a simdgroup a block.
 template <typename T, typename S, typename Kind, uint bits>
 [[kernel]] void dequantize(device const uint* words [[buffer(0)]],
                            device const S* scales [[buffer(1)]],
                            device const typename Kind::template Offset<S>* offsets [[buffer(2)]],
                            device T* weights [[buffer(3)]], constant uint& columns [[buffer(4)]],
                            constant uint& group_size [[buffer(5)]],
-                           uint2 in_grid [[thread_position_in_grid]]) {
-  const uint row = in_grid.y;
-  const uint first = in_grid.x / 32 * Packed<bits>::columns;
-  const uint word = words[row * Packed<bits>::words(columns) + in_grid.x];
+                           uint2 group [[threadgroup_position_in_grid]],
+                           uint simd [[simdgroup_index_in_threadgroup]],
+                           uint simdgroups [[simdgroups_per_threadgroup]],
+                           uint lane [[thread_index_in_simdgroup]]) {
+  const uint row = group.y;
+  const uint block = group.x * simdgroups + simd;
+  const uint first = block * Packed<bits>::columns;
+  if (first >= columns) return;
+  const uint word = words[row * Packed<bits>::words(columns) + block * 32 + lane];
   const uint chunks = min(columns - first, Packed<bits>::columns) / 32;
   for (uint i = 0; i < chunks; ++i) {
-    const uint group = (row * columns + first + i * 32) / group_size;
-    const float weight = Kind::template value<bits>(float(scales[group]), offsets + group,
+    const uint at = row * columns + first + i * 32;
+    const uint index = at / group_size;
+    const float weight = Kind::template value<bits>(float(scales[index]), offsets + index,
                                                     Packed<bits>::code(word, i));
-    weights[row * columns + first + i * 32 + in_grid.x % 32] = T(weight);
+    weights[at + lane] = T(weight);
   }
 }
 

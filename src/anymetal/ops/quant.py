@@ -18,7 +18,7 @@ from anymetal.ops import variants
 from anymetal.ops.checks import check_dtype, check_like, check_shape, check_size
 from anymetal.ops.declare import FLOATS, Case, Cost, Operator
 from anymetal.ops.kernel_file import SUFFIXES
-from anymetal.ops.layout import group_shape, row_stride
+from anymetal.ops.layout import row_stride
 from anymetal.ops.quant_schemes import (
     AFFINE,
     BITS,
@@ -337,7 +337,7 @@ def _(
     )
     rows, columns = weight.shape
     suffix = f"{kind.bits}_{SUFFIXES[weight.dtype]}_{SUFFIXES[dtype]}"
-    threads = words.shape[1]
+    size = min(words.shape[1], choice.group_size)
     _quantize.kernels.kernel(f"quantize_{kind.recipe}_{suffix}", weight.device)(
         weight,
         words,
@@ -346,8 +346,8 @@ def _(
         columns,
         row_stride(weight, 1) or 0,
         group_size,
-        threads=(threads, rows),
-        group_size=(min(threads, choice.group_size), 1),
+        threads=(-(-words.shape[1] // size) * size, rows),  # whole threadgroups
+        group_size=(size, 1),
     )
     return words, scales, offsets
 
@@ -475,16 +475,17 @@ def _(
     if weights.numel() == 0:
         return weights
     check_size("dequantize", "result", weights)
-    variants.record("dequantize", dtype, "elementwise", WORD_BITS // bits)
+    variants.record("dequantize", dtype, "single_simdgroup", 1)
     choice = choose(
         operator="dequantize",
         dtype=variants.DTYPE_NAMES[dtype],
         shape_class="any",
         device=words.device.type,
-        strategy="elementwise",
+        strategy="single_simdgroup",
     )
     suffix = f"{kind_of(offsets)}_{bits}_{SUFFIXES[dtype]}_{SUFFIXES[scales.dtype]}"
     scales = scales.contiguous()
+    size = min(words.shape[1], choice.group_size)
     _dequantize.kernels.kernel(f"dequantize_{suffix}", words.device)(
         words.contiguous(),
         scales,
@@ -492,8 +493,8 @@ def _(
         weights,
         columns,
         group_size,
-        threads=(words.shape[1], words.shape[0]),
-        group_size=group_shape((words.shape[1], words.shape[0]), choice.group_size),
+        threads=(-(-words.shape[1] // size) * size, words.shape[0]),  # whole threadgroups
+        group_size=(size, 1),
     )
     return weights
 

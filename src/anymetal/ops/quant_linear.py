@@ -1,5 +1,4 @@
-"""Activations and quantised weights go in, f(x W^T + bias) comes out; weights are never unpacked
-into memory.
+"""Activations and quantised weights go in, f(x W^T + bias) comes out; no float matrix is made.
 
 One or a few rows of activations are dots with rows of W; for more, tiles of W are unpacked into
 threadgroup memory and multiplied there. The gradient is that of the activations and the bias.
@@ -9,21 +8,17 @@ from __future__ import annotations
 
 import math
 import re
-import weakref
-from collections.abc import MutableMapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch.utils.weak import WeakIdKeyDictionary
 
 from anymetal.launch.policy import Choice, choose
 from anymetal.launch.policy_file import SIMDGROUP
 from anymetal.ops import variants
 from anymetal.ops.checks import check_dtype, check_like, check_shape, check_size
-from anymetal.ops.declare import FLOATS, Case, Cost, Operator
+from anymetal.ops.declare import FLOATS, Cost, Operator
 from anymetal.ops.kernel_file import SUFFIXES, KernelFile
 from anymetal.ops.layout import row_stride
 from anymetal.ops.quant import (
@@ -31,9 +26,14 @@ from anymetal.ops.quant import (
     check_device,
     check_quantized,
     kind_of,
-    random_parts,
 )
-from anymetal.ops.quant_schemes import SCHEMES, SYMMETRIC, WORD_BITS, weights_of
+from anymetal.ops.quant_reference import (
+    linear_backward_case,
+    linear_backward_reference,
+    linear_case,
+    linear_reference,
+)
+from anymetal.ops.quant_schemes import SYMMETRIC, WORD_BITS
 
 MATVEC_SOURCE = "quant_matvec.metal"
 MATMUL_SOURCE = "quant_matmul.metal"
@@ -136,6 +136,8 @@ def _matvec(
     rows, count, stride = x
     variants.record(operator.name, rows.dtype, "dots", WORD_BITS // weights.bits)
     simdgroups = -(-weights.rows // _kernel_number(MATVEC, "rows_of_simdgroup"))
+    size = min(simdgroups * SIMDGROUP, choice.group_size)
+    groups = -(-simdgroups * SIMDGROUP // size)
     kind = f"{kind_of(weights.offsets)}_{weights.bits}_{weights.group_size // SIMDGROUP}"
     MATVEC.kernel(f"matvec_{kind}_{weights.instance(rows)}", rows.device)(
         rows,
@@ -147,8 +149,8 @@ def _matvec(
         stride,
         int(bias is not None),
         activation,
-        threads=(simdgroups * SIMDGROUP, count),
-        group_size=(min(simdgroups * SIMDGROUP, choice.group_size), 1),
+        threads=(groups * size, count),  # whole threadgroups
+        group_size=(size, 1),
     )
 
 
@@ -234,101 +236,6 @@ def _checked(
 # --- forward --------------------------------------------------------------------------------------
 
 
-def _activated(x: Tensor, activation: str) -> Tensor:
-    if activation == "silu":
-        return F.silu(x)
-    if activation == "none":
-        return x
-    return F.gelu(x, approximate="tanh" if activation == "gelu_tanh" else "none")
-
-
-# The float matrix of a quantised one, which torch's own product is timed with: it is made once for
-# the words and the scales that it belongs to.
-_matrices: MutableMapping[Tensor, tuple[weakref.ref[Tensor], Tensor]] = WeakIdKeyDictionary()
-_ROWS_AT_ONCE = 256  # float64 copies of a large matrix are larger than caches
-
-
-def _matrix(
-    words: Tensor,
-    scales: Tensor,
-    offsets: Optional,
-    bits: int,
-    group_size: int,
-    dtype: torch.dtype,
-) -> Tensor:
-    known = _matrices.get(words)
-    if known is not None and known[0]() is scales and known[1].dtype == dtype:
-        return known[1]
-    matrix = _unpacked_matrix(words, scales.detach(), offsets, bits, group_size, dtype)
-    _matrices[words] = (weakref.ref(scales), matrix)
-    return matrix
-
-
-def _unpacked_matrix(
-    words: Tensor,
-    scales: Tensor,
-    offsets: Optional,
-    bits: int,
-    group_size: int,
-    dtype: torch.dtype,
-) -> Tensor:
-    exact = torch.float64 if dtype == torch.float64 else torch.float32
-    rows, columns = scales.shape[0], scales.shape[1] * group_size
-    matrix = torch.empty(rows, columns, dtype=dtype, device=scales.device)
-    for start in range(0, rows, _ROWS_AT_ONCE):
-        part = slice(start, start + _ROWS_AT_ONCE)
-        others = offsets[part].detach() if offsets is not None else None
-        if others is not None and others.is_floating_point():
-            others = others.to(exact)
-        matrix[part] = weights_of(words[part], scales[part].to(exact), others, bits, group_size)
-    return matrix
-
-
-def _reference(
-    input: Tensor,
-    words: Tensor,
-    scales: Tensor,
-    offsets: Optional,
-    bias: Optional,
-    bits: int,
-    group_size: int,
-    activation: str = "none",
-) -> Tensor:
-    matrix = _matrix(words, scales, offsets, bits, group_size, input.dtype)
-    return _activated(F.linear(input, matrix, bias), activation)
-
-
-def _case(
-    batch: tuple[int, ...],
-    rows: int,
-    columns: int,
-    scheme: str,
-    group_size: int,
-    *,
-    activation: str = "none",
-    bias: bool = False,
-    name: str = "",
-) -> Case:
-    def make(
-        dtype: torch.dtype, device: torch.device, generator: torch.Generator
-    ) -> tuple[list[Any], dict[str, Any]]:
-        x = torch.randn(*batch, columns, generator=generator).to(dtype)
-        parts = random_parts(rows, columns, scheme, group_size, dtype, generator)
-        add = torch.randn(rows, generator=generator).to(dtype) if bias else None
-        tensors = [t.to(device) if t is not None else None for t in (x, *parts, add)]
-        keywords = {
-            "bits": SCHEMES[scheme].bits,
-            "group_size": group_size,
-            "activation": activation,
-        }
-        return tensors, keywords
-
-    words = [name or f"{'x'.join(map(str, (*batch, columns)))} by {rows}x{columns}", scheme]
-    words += [f"groups of {group_size}", *(["bias"] if bias else [])]
-    words += [activation] if activation != "none" else []
-    return Case(" ".join(words), make)
-
-
 def _cost(
     input: Tensor,
     words: Tensor,
@@ -349,27 +256,25 @@ _linear = Operator(
     "quantized_linear(Tensor input, Tensor words, Tensor scales, Tensor? offsets, Tensor? bias,"
     ' int bits, int group_size, str activation="none") -> Tensor',
     MATVEC_SOURCE,
-    _reference,
+    linear_reference,
     cases=[
-        _case((0,), 5, 64, "int4", 64),
-        _case((2, 1), 1, 32, "int4", 32, bias=True),
-        _case((1,), 33, 256, "int4", 64, bias=True, activation="silu"),
-        _case((), 31, 160, "int8", 32),
-        _case((3,), 7, 1152, "q4_0", 32, bias=True),
-        _case((2,), 32, 96, "int8_zero_point", 32, activation="gelu"),
-        _case((33,), 31, 64, "int4_zero_point", 64, bias=True),
-        _case((2, 16), 65, 96, "mlx_8bit", 32, bias=True, activation="gelu_tanh"),
-        _case((7,), 40, 320, "q8_0", 32, activation="silu"),
-        _case((1,), 13, 4224, "mlx_4bit", 128, bias=True),
-        _case((5,), 67, 128, "mlx_4bit", 64, bias=True, activation="gelu"),
+        linear_case((0,), 5, 64, "int4", 64),
+        linear_case((2, 1), 1, 32, "int4", 32, bias=True),
+        linear_case((1,), 33, 256, "int4", 64, bias=True, activation="silu"),
+        linear_case((), 31, 160, "int8", 32),
+        linear_case((3,), 7, 1152, "q4_0", 32, bias=True),
+        linear_case((2,), 32, 96, "int8_zero_point", 32, activation="gelu"),
+        linear_case((33,), 31, 64, "int4_zero_point", 64, bias=True),
+        linear_case((2, 16), 65, 96, "mlx_8bit", 32, bias=True, activation="gelu_tanh"),
+        linear_case((7,), 40, 320, "q8_0", 32, activation="silu"),
+        linear_case((1,), 13, 4224, "mlx_4bit", 128, bias=True),
+        linear_case((5,), 67, 128, "mlx_4bit", 64, bias=True, activation="gelu"),
     ],
     bench=[
-        _case((1,), 4096, 4096, "int4", 64, name="matvec 4096x4096"),
-        _case((1,), 4096, 14336, "int4", 64, name="matvec 4096x14336"),
-        _case((1,), 4096, 4096, "q4_0", 32, name="matvec 4096x4096"),
-        _case((1,), 4096, 4096, "mlx_4bit", 64, name="matvec 4096x4096"),
-        _case((1,), 4096, 4096, "int8", 64, name="matvec 4096x4096"),
-        _case((128,), 1024, 1024, "int4", 64, name="matmul 128x1024 by 1024x1024"),
+        linear_case((1,), 4096, 4096, "int4", 64, name="matvec 4096x4096"),
+        linear_case((1,), 4096, 14336, "int4", 64, name="matvec 4096x14336"),
+        linear_case((1,), 4096, 4096, "q4_0", 32, name="matvec 4096x4096"),
+        linear_case((128,), 1024, 1024, "int4", 64, name="matmul 128x1024 by 1024x1024"),
     ],
     cost=_cost,
 )
@@ -410,38 +315,6 @@ def _(
 # --- backward -------------------------------------------------------------------------------------
 
 
-def _reference_backward(
-    grad: Tensor,
-    input: Optional,
-    words: Tensor,
-    scales: Tensor,
-    offsets: Optional,
-    bias: Optional,
-    bits: int,
-    group_size: int,
-    activation: str = "none",
-) -> tuple[Tensor, Tensor]:
-    shape = (*grad.shape[:-1], scales.shape[1] * group_size)
-    with torch.enable_grad():
-        x = (grad.new_zeros(shape) if input is None else input.detach()).requires_grad_()
-        add = None if bias is None else bias.detach().requires_grad_()
-        y = _reference(x, words, scales, offsets, add, bits, group_size, activation)
-        wanted = [x] if add is None else [x, add]
-        results = torch.autograd.grad(y, wanted, grad)
-    return results[0], results[1] if add is not None else grad.new_empty(0)
-
-
-def _backward_case(forward: Case, with_input: bool) -> Case:
-    def make(
-        dtype: torch.dtype, device: torch.device, generator: torch.Generator
-    ) -> tuple[list[Any], dict[str, Any]]:
-        (x, words, *parts), keywords = forward.make(dtype, device, generator)
-        grad = torch.randn(*x.shape[:-1], words.shape[0], generator=generator).to(dtype).to(device)
-        return [grad, x if with_input else None, words, *parts], keywords
-
-    return Case(forward.name, make)
-
-
 def _backward_cost(
     grad: Tensor,
     input: Optional,
@@ -468,13 +341,15 @@ _backward = Operator(
     " Tensor? offsets, Tensor? bias, int bits, int group_size,"
     ' str activation="none") -> (Tensor, Tensor)',
     MATMUL_SOURCE,
-    _reference_backward,
+    linear_backward_reference,
     cases=[
-        _backward_case(_case((0,), 5, 64, "int4", 64), False),
-        _backward_case(_case((2, 1), 1, 32, "int4", 32, bias=True), False),
-        _backward_case(_case((3,), 33, 128, "q4_0", 32, bias=True, activation="gelu"), True),
-        _backward_case(_case((33,), 31, 64, "int8_zero_point", 64, bias=True), False),
-        _backward_case(_case((20,), 70, 96, "mlx_8bit", 32, activation="silu"), True),
+        linear_backward_case(linear_case((0,), 5, 64, "int4", 64), False),
+        linear_backward_case(linear_case((2, 1), 1, 32, "int4", 32, bias=True), False),
+        linear_backward_case(
+            linear_case((3,), 33, 128, "q4_0", 32, bias=True, activation="gelu"), True
+        ),
+        linear_backward_case(linear_case((33,), 31, 64, "int8_zero_point", 64, bias=True), False),
+        linear_backward_case(linear_case((20,), 70, 96, "mlx_8bit", 32, activation="silu"), True),
     ],
     cost=_backward_cost,
     differentiable=False,

@@ -18,19 +18,19 @@ struct Row {
   device const Offset* offsets;
 };
 
-// A group's part of a dot product: activations `x` times codes of `word` from `first` on, `sum` the
-// sum of these activations.
+// Adds a group's part of a dot product to `before`: activations `x` times codes of `word` from
+// `first` on, `sum` the sum of these activations.
 template <typename Kind, uint bits, uint chunks, typename S, typename Offset>
-inline float group_product(uint word, uint first, thread const float* x, float sum,
-                           device const S* scales, device const Offset* offsets) {
-  float total = 0.0f;
+inline float with_group(float before, uint word, uint first, thread const float* x, float sum,
+                        device const S* scales, device const Offset* offsets) {
+  float total = Packed<bits>::signed_code(word, first) * x[0];
 #pragma unroll
-  for (uint i = 0; i < chunks; ++i) {
+  for (uint i = 1; i < chunks; ++i) {
     total = fma(Packed<bits>::signed_code(word, first + i), x[i], total);
   }
   const float scale = float(*scales);
-  if (!Kind::shifted) return total * scale;
-  return fma(total, scale, Kind::template shift<bits>(scale, offsets) * sum);
+  if (Kind::shifted) before = fma(Kind::template shift<bits>(scale, offsets), sum, before);
+  return fma(total, scale, before);
 }
 
 // `chunks` of 32 weights are a group.
@@ -42,20 +42,22 @@ template <typename T, typename S, typename Kind, uint bits, uint chunks>
                        constant uint& columns [[buffer(6)]], constant uint& rows [[buffer(7)]],
                        constant long& stride [[buffer(8)]], constant uint& has_bias [[buffer(9)]],
                        constant uint& activation [[buffer(10)]],
-                       uint2 in_grid [[thread_position_in_grid]],
+                       uint2 group [[threadgroup_position_in_grid]],
+                       uint simd [[simdgroup_index_in_threadgroup]],
+                       uint simdgroups [[simdgroups_per_threadgroup]],
                        uint lane [[thread_index_in_simdgroup]]) {
   using Offset = typename Kind::template Offset<S>;
   constexpr uint groups = Packed<bits>::chunks / chunks;  // of a block
-  const uint first = in_grid.x / 32 * rows_of_simdgroup;
-  x += in_grid.y * stride + lane;
+  const uint first = (group.x * simdgroups + simd) * rows_of_simdgroup;
+  x += group.y * stride + lane;
 
   // Past the last row, the last one is read again, and its result dropped.
   Row<S, Offset> row[rows_of_simdgroup];
 #pragma unroll
   for (uint r = 0; r < rows_of_simdgroup; ++r) {
     const uint index = min(first + r, rows - 1);
-    const uint group = index * (columns / (32 * chunks));
-    row[r] = {words + index * Packed<bits>::words(columns), scales + group, offsets + group};
+    const uint start = index * (columns / (32 * chunks));
+    row[r] = {words + index * Packed<bits>::words(columns), scales + start, offsets + start};
   }
 
   float totals[rows_of_simdgroup] = {};
@@ -73,9 +75,9 @@ template <typename T, typename S, typename Kind, uint bits, uint chunks>
       const uint word = Packed<bits>::turned(row[r].words[block * 32 + lane]);
 #pragma unroll
       for (uint g = 0; g < groups; ++g) {
-        totals[r] += group_product<Kind, bits, chunks>(word, g * chunks, values + g * chunks,
-                                                       sums[g], row[r].scales + block * groups + g,
-                                                       row[r].offsets + block * groups + g);
+        totals[r] = with_group<Kind, bits, chunks>(totals[r], word, g * chunks, values + g * chunks,
+                                                   sums[g], row[r].scales + block * groups + g,
+                                                   row[r].offsets + block * groups + g);
       }
     }
   }
@@ -83,19 +85,19 @@ template <typename T, typename S, typename Kind, uint bits, uint chunks>
   // The end of a row, less than a block.
   const uint left = (columns - blocks * Packed<bits>::columns) / (32 * chunks);
   for (uint g = 0; g < left; ++g) {
-    const uint group = blocks * groups + g;
+    const uint at = blocks * groups + g;
     float values[chunks];
     float sum = 0.0f;
 #pragma unroll
     for (uint i = 0; i < chunks; ++i) {
-      values[i] = float(x[(group * chunks + i) * 32]);
+      values[i] = float(x[(at * chunks + i) * 32]);
       sum += values[i];
     }
 #pragma unroll
     for (uint r = 0; r < rows_of_simdgroup; ++r) {
       const uint word = Packed<bits>::turned(row[r].words[blocks * 32 + lane]);
-      totals[r] += group_product<Kind, bits, chunks>(word, g * chunks, values, sum,
-                                                     row[r].scales + group, row[r].offsets + group);
+      totals[r] = with_group<Kind, bits, chunks>(totals[r], word, g * chunks, values, sum,
+                                                 row[r].scales + at, row[r].offsets + at);
     }
   }
 
@@ -108,7 +110,7 @@ template <typename T, typename S, typename Kind, uint bits, uint chunks>
   }
   if (lane < rows_of_simdgroup && first + lane < rows) {
     if (has_bias) mine += float(bias[first + lane]);
-    y[in_grid.y * rows + first + lane] = T(finished(activation, mine));
+    y[group.y * rows + first + lane] = T(finished(activation, mine));
   }
 }
 
