@@ -152,8 +152,14 @@ class Expressions:
         return value
 
     def uniform_condition(self, level: int, scope: Scope) -> Expression:
-        value = binary("&", self.uniform(level, scope), uint(self.rng.choice([1, 3, 7])))
-        return compare(self.rng.choice(COMPARE), value, uint(self.rng.randrange(0, 5)))
+        return self.some_of_both(self.uniform(level, scope))
+
+    def some_of_both(self, value: Expression) -> Expression:
+        """A question about the low bits of a value, with either answer."""
+        mask = self.rng.choice([1, 3, 7])
+        low = binary("&", value, literal(value.type, mask))
+        operator, least = self.rng.choice([("<", 1), (">=", 1), ("==", 0), ("!=", 0)])
+        return compare(operator, low, literal(value.type, self.rng.randrange(least, mask + 1)))
 
     # ---- Indices ---------------------------------------------------------------------------------
 
@@ -351,10 +357,8 @@ class Expressions:
             return tree.Unary("bool", "!", self.condition(depth - 1, scope))
         kind = self.rng.choice(self.scalars)
         left = self.expression(kind, depth - 1, scope)
-        if is_integer(kind) and self.chance(0.5):  # some of both
-            mask = self.rng.choice([1, 3, 4, 7])
-            left = binary("&", left, literal(kind, mask))
-            return compare(self.rng.choice(COMPARE), left, literal(kind, self.rng.randrange(0, 4)))
+        if is_integer(kind) and self.chance(0.6):
+            return self.some_of_both(left)
         return compare(self.rng.choice(COMPARE), left, self.expression(kind, depth - 1, scope))
 
     def floating(self, kind: str, depth: int, scope: Scope) -> Expression:

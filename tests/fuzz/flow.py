@@ -32,6 +32,8 @@ class Flow(Statements):
         if not scope.collectives:
             return self.branch(scope)
         declared = self.call(scope) if self.chance(0.3) else []
+        if len(declared) > 1:
+            return declared
         if declared and isinstance(declared[0], tree.Declare):
             local, value = scope.locals.pop(), declared[0].value
         else:
@@ -158,7 +160,9 @@ class Flow(Statements):
             condition = self.uniform_condition(scope.level, scope)
         else:
             condition = self.condition(2, scope)
-        leaves = tree.Break() if self.chance(0.5) else tree.Continue()
+            if self.chance(0.6):
+                condition = self.some_of_both(self.leaf("uint", scope))
+        leaves = tree.Break() if self.chance(0.4) else tree.Continue()
         inner = scope.inner(collectives=scope.collectives and isinstance(leaves, tree.Continue))
         inner.level = LANE
         first = self.assign(inner) if self.chance(0.5) else []

@@ -142,6 +142,9 @@ class Generator(Phases):
             body += self.declare_array(scope)
         if self.kernel.structs and self.chance(0.8):
             body += self.declare_struct(scope)
+        for function in self.kernel.functions:
+            if self.chance(0.7) and self.may_call(function, scope):
+                body += self.call_of(function, scope)
         body += self.statements(scope, self.rng.randrange(3, 9))
         body += self._store_everything(scope)
         return body
@@ -191,7 +194,7 @@ class Generator(Phases):
     def statement(self, scope: Scope) -> list[Statement]:
         self.budget -= 1
         choices: list[tuple[float, Maker]] = [
-            (3, self.assign),
+            (6 if scope.depth else 3, self.assign),
             (1.5, lambda s: self.declare(self.rng.choice(self.scalars), s)),
             (0.4, lambda s: self.declare(self.rng.choice(self.vectors), s)),
             (0.5, self.assign_part),
@@ -205,7 +208,7 @@ class Generator(Phases):
                 (0.4, self.read_back),
                 (0.7, self.atomic),
                 (0.4, self.store_loose),
-                (1, self.call),
+                (1.5 if self.kernel.functions else 0, self.call),
                 (0.4, self.load_record),
             ]
         if scope.depth < 4:
@@ -213,12 +216,12 @@ class Generator(Phases):
                 (2.5, self.branch),
                 (0.4, self.mirrored_branch),
                 (0.7, self.switch),
-                (1.4, self.counted_loop),
+                (2, self.counted_loop),
                 (0.7, self.while_loop),
                 (0.5, self.search_loop),
             ]
         if scope.loop and not scope.in_switch:
-            choices.append((1, self.leave_loop))
+            choices.append((2.5, self.leave_loop))
         if scope.depth and not scope.in_switch:
             choices.append((0.15, self.early_return))
         if scope.level == GROUP and not scope.in_function:

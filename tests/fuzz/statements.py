@@ -6,7 +6,7 @@ import random
 from abc import abstractmethod
 
 from . import tree
-from .expressions import Expressions, binary, builtin, literal, uint
+from .expressions import LANE_SCALARS, Expressions, binary, builtin, literal, uint
 from .scalars import LETTERS, element, is_float, is_integer, width
 from .scope import Local, LocalArray, Output, Scope
 from .tree import Expression, Kernel, Memory, Statement
@@ -18,7 +18,7 @@ class Statements(Expressions):
     def __init__(self, rng: random.Random, kernel: Kernel) -> None:
         super().__init__(rng, kernel)
         self.counter = 0
-        self.budget = rng.choice([6, 12, 20, 30])
+        self.budget = rng.choice([8, 16, 24, 34])
         self.outputs: list[Output] = []
 
     @abstractmethod
@@ -118,6 +118,11 @@ class Statements(Expressions):
     def collective_statement(self, scope: Scope) -> list[Statement]:
         if not scope.collectives:
             return self.assign(scope)
+        outer = [v for v in self.assignable(scope) if element(v.type) in LANE_SCALARS]
+        if scope.depth and outer and self.chance(0.7):  # what is declared here ends here
+            target = self.variable(self.rng.choice(outer))
+            found = self.collective(target.type, 2, scope)
+            return [tree.Assign(target, "", self.tame(found, scope))] if found else []
         kind = self.rng.choice([*self.scalars, *self.vectors, "uint", "int", "bool"])
         value = self.collective(kind, 2, scope)
         if value is None:
@@ -184,10 +189,13 @@ class Statements(Expressions):
         return tree.Atomic(memory.name, operator, self.index(memory.size, scope), value)
 
     def call(self, scope: Scope) -> list[Statement]:
-        functions = [f for f in self.kernel.functions if self._may_call(f, scope)]
+        functions = [f for f in self.kernel.functions if self.may_call(f, scope)]
         if not functions:
             return self.assign(scope)
-        function = self.rng.choice(functions)
+        return self.call_of(self.rng.choice(functions), scope)
+
+    def call_of(self, function: tree.Function, scope: Scope) -> list[Statement]:
+        """A call whose result is declared; under a condition, now and then."""
         arguments: list[Expression] = []
         memories: list[str] = []
         for parameter in function.parameters:
@@ -202,9 +210,15 @@ class Statements(Expressions):
             else:
                 arguments.append(self.expression(parameter.type, 2, scope))
         local = Local(self.name(), function.type)
-        scope.locals.append(local)
         value = tree.Invoke(function.type, function.name, arguments, memories)
-        return [tree.Declare(local.name, local.type, value)]
+        result: list[Statement] = [tree.Declare(local.name, local.type, value)]
+        if self.chance(0.4):
+            declared = tree.Declare(local.name, local.type, literal(local.type, 3))
+            target = tree.Variable(local.type, local.name)
+            called = tree.Assign(target, "", value)
+            result = [declared, tree.If(self.condition(1, scope), [called])]
+        scope.locals.append(local)
+        return result
 
     def _pointees(self, parameter: tree.Parameter, scope: Scope) -> list[str]:
         if parameter.space == "thread":
@@ -213,7 +227,7 @@ class Statements(Expressions):
         inputs = [m for m in self.kernel.memories if m.space == "input"]
         return [m.name for m in inputs if m.type == parameter.type]
 
-    def _may_call(self, function: tree.Function, scope: Scope) -> bool:
+    def may_call(self, function: tree.Function, scope: Scope) -> bool:
         if not scope.collectives and any(
             isinstance(node, tree.Collective) for node in tree.walk(function)
         ):

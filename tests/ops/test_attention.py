@@ -16,6 +16,7 @@ from judging import called, doubled
 import anymetal
 from anymetal import ops
 from anymetal.bench.judge import relative_error
+from anymetal.errors import LimitError
 from anymetal.launch.policy import override
 from anymetal.ops import attention_cases, variants
 from anymetal.ops.declare import OPERATORS, Case
@@ -161,6 +162,14 @@ def test_rows_at_once_follow_the_policy(rows: int) -> None:
     args, keywords = made(attention_cases.case((1, 6, 3, 20), 70, key_heads=1))
     with override(NAME, "decode", rows=rows):
         compared(args, keywords, f"{rows} rows", gradient=False)
+
+
+def test_too_large_a_threadgroup_is_refused() -> None:
+    with (
+        override(NAME, "decode", group_size=1024),
+        pytest.raises(LimitError, match=r"group_size 1024 \(override\) .* room for, 512 threads"),
+    ):
+        attend(*tensors(2))
 
 
 def test_keys_and_values_are_not_copied_where_only_their_rows_are_dense() -> None:

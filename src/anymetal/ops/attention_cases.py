@@ -218,24 +218,24 @@ _ALL: dict[str, Any] = {"key_heads": 2, "slopes": True, "sinks": True, "softcap"
 
 CASES = (
     case((1, 2, 0, 8), 5),
-    case((3, 31, 40), 33, is_causal=True),
-    case((1, 33, 33), 31, value_width=17),
-    case((2, 4, 1, 64), 130, key_heads=2, mask="bool"),
-    case((1, 4, 40, 64), 37, is_causal=True, mask="float", transposed=True, **_ALL),
+    case((3, 31, 20), 33, is_causal=True),
+    case((1, 33, 31), 31, value_width=17),
+    case((2, 4, 1, 32), 130, key_heads=2, mask="bool"),
+    case((1, 4, 40, 32), 37, is_causal=True, mask="float", transposed=True, **_ALL),
 )
 
 BACKWARD_CASES = (
     backward_case((1, 2, 0, 8), 5),
-    backward_case((2, 2, 33, 40), 37, is_causal=True),
-    backward_case((1, 4, 9, 64), 33, mask="float", mask_gradient=True, **_ALL),
+    backward_case((2, 2, 33, 20), 37, is_causal=True),
+    backward_case((1, 4, 9, 32), 33, mask="float", mask_gradient=True, **_ALL),
 )
 
-# Decode at both ends, then a prompt.
+# A token over contexts of three lengths, then prompts: a short, a long, and the next part of one.
 BENCH = (
     case((1, 4, 1, 64), 128),
     case((1, 32, 1, 128), 2048, key_heads=8),
     case((1, 8, 1, 64), 8192),
     case((1, 4, 128, 64), 128, is_causal=True),
     case((1, 8, 1024, 64), 1024),
-    case((1, 32, 256, 128), 2048, key_heads=8, is_causal=True, offset=1792),
+    case((1, 32, 32, 64), 512, key_heads=8, is_causal=True, offset=480),
 )

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from anymetal.errors import LimitError
 from anymetal.launch.guarded import GuardedKernel
 from anymetal.launch.policy import Choice, choose
 from anymetal.launch.shader import compile_shader
@@ -33,6 +34,9 @@ SIMDGROUP = 32
 MATRIX = 8
 WIDTHS = (32, 64, 96, 128, 192, 256)
 ROWS = (1, 2, 4, 8)
+ACCESS_WIDTHS = (1, 2, 4)
+# Simdgroups of a decoding threadgroup, which leave their sums in its memory.
+MOST_DECODING = 16
 # As the kernels call their options.
 HAS_SOFTCAP, HAS_SLOPES, HAS_MASK, WANTS_MASK_GRADIENT = 1, 2, 4, 8
 
@@ -137,7 +141,7 @@ class Problem:
 
     def access_width(self, most: int, *tensors: Tensor) -> int:
         """How many elements a lane may read at once: all rows must start at a multiple of them."""
-        count = most
+        count = max(size for size in ACCESS_WIDTHS if size <= max(most, 1))
         while count > 1 and not self._divides(count, tensors):
             count //= 2
         return count
@@ -224,7 +228,7 @@ def _decode(problem: Problem, choice: Choice, result: Tensor, logarithms: Tensor
     """A threadgroup a few rows, or several where they would be too few for the device."""
     call = problem.call
     rows = call.queries * (call.heads // call.key_heads)
-    most = min(choice.values["rows"], rows)
+    most = min(choice.values["rows"], rows, ROWS[-1])
     at_once = next(size for size in ROWS if size >= most)
     groups = -(-rows // at_once) * call.key_heads
     split = problem.choice("few_long_rows", "two_phase")
@@ -233,6 +237,7 @@ def _decode(problem: Problem, choice: Choice, result: Tensor, logarithms: Tensor
         and call.keys >= split.values["min_keys"]
     )
     choice = split if partitioned else choice
+    _check_decoding(problem, choice)
     part = -(-split.values["keys_per_part"] // SIMDGROUP) * SIMDGROUP
     parts = -(-call.keys // part) if partitioned else 1
     read = (problem.query, problem.key, problem.value)
@@ -252,6 +257,15 @@ def _decode(problem: Problem, choice: Choice, result: Tensor, logarithms: Tensor
     )  # fmt: skip
     if partitioned:
         _reduce(problem, choice, result, logarithms, sums, states, parts)
+
+
+def _check_decoding(problem: Problem, choice: Choice) -> None:
+    if choice.group_size > MOST_DECODING * SIMDGROUP:
+        raise LimitError(
+            f"{problem.operator.name}: group_size {choice.group_size} ({choice.origin}) is more"
+            f" than decoding has room for, {MOST_DECODING * SIMDGROUP} threads. Choose another in a"
+            " policy file"
+        )
 
 
 def _reduce(
