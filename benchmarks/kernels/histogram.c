@@ -1,5 +1,5 @@
-// How often each byte occurs; a piece is 64 bytes. Four tables, so that equal neighbours do not wait
-// for one another, added to the result at the end.
+// How often each byte occurs; a piece is 64 bytes. Four tables, so that equal neighbours do not
+// wait for one another, added to the result at the end.
 #define BINS 256
 
 void histogram(void* const* arguments, long begin, long end) {

@@ -7,8 +7,7 @@ constant constexpr uint BINS = 256;
 
 kernel void histogram(device const uchar4* data [[buffer(0)]],
                       device atomic_uint* counts [[buffer(1)]], constant uint& size [[buffer(2)]],
-                      uint in_grid [[thread_position_in_grid]],
-                      uint threads [[threads_per_grid]],
+                      uint in_grid [[thread_position_in_grid]], uint threads [[threads_per_grid]],
                       uint in_group [[thread_index_in_threadgroup]],
                       uint group_size [[threads_per_threadgroup]]) {
   threadgroup atomic_uint bins[BINS];

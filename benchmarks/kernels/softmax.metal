@@ -3,8 +3,7 @@
 using namespace metal;
 
 kernel void softmax(device const float* x [[buffer(0)]], device float* y [[buffer(1)]],
-                    constant uint& columns [[buffer(2)]],
-                    uint row [[threadgroup_position_in_grid]],
+                    constant uint& columns [[buffer(2)]], uint row [[threadgroup_position_in_grid]],
                     uint in_group [[thread_index_in_threadgroup]],
                     uint group_size [[threads_per_threadgroup]],
                     uint lane [[thread_index_in_simdgroup]],

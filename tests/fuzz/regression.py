@@ -1,4 +1,7 @@
-"""Kernels that failed once, kept beside this file: the tree as JSON, and the MSL to read."""
+"""Kernels that failed once, kept beside this file: the tree as JSON, and the MSL to read.
+
+The MSL is printed from the tree. It is no .metal file, so that formatters leave it as it is.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def text_of(kernel: Kernel, name: str) -> str:
 def keep(kernel: Kernel, name: str, folder: Path = FOLDER) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(tree.to_json(kernel))
-    path = folder / f"{name}.metal"
+    path = folder / f"{name}.msl"
     path.write_text(text_of(kernel, name))
     return path
 
