@@ -38,6 +38,7 @@ kernel void reverse(device const uint* x, device uint* y, constant uint& n,
         np.testing.assert_array_equal(y[round_], want + round_)
 
 
+@pytest.mark.diverges
 def test_barrier_goes_on_without_threads_that_ended() -> None:
     source = f"""{HEADER}
 kernel void early(device uint* y, uint inside [[thread_index_in_threadgroup]]) {{

@@ -3,63 +3,29 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
-from lane_model import (
-    FLOAT_REDUCTIONS,
-    LANES,
-    OPERATIONS,
-    SCALARS,
-    Lanes,
-    Mask,
-    fill,
-    first_active,
-    is_float,
-    read,
-    reduce,
-    sample,
-    scan,
-    tensor,
+from collective_cases import (
+    FULL,
+    HEADER,
+    LANE,
+    ONE,
+    THIRDS,
+    Family,
+    assert_every_function_matches,
+    assert_refused,
 )
+from lane_model import LANES, SCALARS, Mask, first_active, tensor
 
 import anymetal
 
-HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
-LANE = "uint lane [[thread_index_in_simdgroup]]"
-EXCHANGES = (
-    "quad_broadcast(v, 2)",
-    "quad_broadcast_first(v)",
-    "quad_shuffle(v, lane / 4 + lane & 3)",
-    "quad_shuffle_xor(v, 3)",
-    "quad_shuffle_down(v, 1)",
-    "quad_shuffle_up(v, 2)",
-    "quad_shuffle_rotate_down(v, 3)",
-    "quad_shuffle_rotate_up(v, 1)",
-    "quad_shuffle_and_fill_down(v, f, 2)",
-    "quad_shuffle_and_fill_up(v, f, 3)",
-    "quad_shuffle_and_fill_down(v, f, 1, 2)",
-    "quad_shuffle_and_fill_up(v, f, 1, 2)",
-)
-SCANS = tuple((name, kind) for name in ("sum", "product") for kind in ("exclusive", "inclusive"))
-FULL, THIRDS, ONE = 0xFFFFFFFF, 0x49249249, 1 << 13
 
-
-def reductions(scalar: str) -> tuple[str, ...]:
-    return FLOAT_REDUCTIONS if is_float(SCALARS[scalar]) else tuple(OPERATIONS)
-
-
-def every_function(scalar: str) -> list[str]:
-    calls = list(EXCHANGES)
-    calls += [f"quad_{name}(v)" for name in reductions(scalar)]
-    calls += [f"quad_prefix_{kind}_{name}(v)" for name, kind in SCANS]
-    return calls
-
-
-def expected(scalar: str, v: Lanes, f: Lanes, active: Mask) -> list[Lanes]:
-    """The results of `every_function`, in its order."""
+def sources(active: Mask) -> tuple[npt.NDArray[np.int_], ...]:
+    """The lane of its quadgroup that each lane reads, by QUAD.reads."""
     lane = np.arange(LANES)
     quad = lane % 4
-    sources = (
+    return (
         np.full(LANES, 2),
         first_active(active, 4),
         (lane // 4 + lane) & 3,
@@ -69,53 +35,39 @@ def expected(scalar: str, v: Lanes, f: Lanes, active: Mask) -> list[Lanes]:
         (quad + 3) % 4,
         (quad - 1) % 4,
     )
-    results = [read(v, active, source, 4) for source in sources]
-    results += [fill(v, f, active, *shift) for shift in ((2, 4), (-3, 4), (1, 2), (-1, 2))]
-    results += [reduce(name, v, active, 4) for name in reductions(scalar)]
-    results += [scan(name, v, active, kind == "inclusive", 4) for name, kind in SCANS]
-    return results
 
 
-def source_of(scalar: str, size: int) -> str:
-    kind = scalar if size == 1 else f"{scalar}{size}"
-    lines = "".join(
-        f"    out[{row} * n + i] = {call};\n" for row, call in enumerate(every_function(scalar))
-    )
-    return f"""{HEADER}
-kernel void every(device const {kind}* x, device const {kind}* fills, device {kind}* out,
-                  constant uint& n, constant uint& mask,
-                  uint i [[thread_position_in_grid]], {LANE}) {{
-  {kind} v = x[i], f = fills[i];
-  if (mask >> lane & 1) {{
-{lines}  }}
-}}"""
+QUAD = Family(
+    prefix="quad_",
+    width=4,
+    reads=(
+        "broadcast(v, 2)",
+        "broadcast_first(v)",
+        "shuffle(v, lane / 4 + lane & 3)",
+        "shuffle_xor(v, 3)",
+        "shuffle_down(v, 1)",
+        "shuffle_up(v, 2)",
+        "shuffle_rotate_down(v, 3)",
+        "shuffle_rotate_up(v, 1)",
+    ),
+    sources=sources,
+    fills=(
+        "shuffle_and_fill_down(v, f, 2)",
+        "shuffle_and_fill_up(v, f, 3)",
+        "shuffle_and_fill_down(v, f, 1, 2)",
+        "shuffle_and_fill_up(v, f, 1, 2)",
+    ),
+    shifts=((2, 4), (-3, 4), (1, 2), (-1, 2)),
+)
 
 
+@pytest.mark.diverges
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 @pytest.mark.parametrize("scalar", SCALARS)
 def test_every_function_matches_numpy(scalar: str, size: int) -> None:
-    rng = np.random.default_rng(size)
-    calls = every_function(scalar)
-    library = anymetal.compile_shader(source_of(scalar, size))
-    dtype, room = SCALARS[scalar], 4 if size == 3 else size
     # A threadgroup of 45 threads: its last quadgroup has one thread.
-    for mask, threads in ((FULL, 32), (FULL, 45), (THIRDS, 45), (ONE, 32)):
-        padded = -(-threads // LANES) * LANES
-        x = sample(rng, dtype, (padded, room))
-        fills = sample(rng, dtype, (padded, room))
-        out = np.zeros((len(calls), threads, room), dtype)
-        buffers = [tensor(array) for array in (x, fills, out)]
-        library.every(*buffers, threads, mask, threads=threads, group_size=threads)
-        for start in range(0, threads, LANES):
-            live = np.arange(start, start + LANES) < threads
-            active = live & (mask >> np.arange(LANES) & 1).astype(bool)
-            simd = slice(start, start + LANES)
-            models = expected(scalar, x[simd, :size], fills[simd, :size], active)
-            taken = np.flatnonzero(active)
-            for call, got, want in zip(calls, out, models, strict=True):
-                np.testing.assert_array_equal(
-                    got[start + taken, :size], want[taken], err_msg=f"{call}, mask {mask:#x}"
-                )
+    launches = ((FULL, 32), (FULL, 45), (THIRDS, 45), (ONE, 32))
+    assert_every_function_matches(QUAD, scalar, size, launches)
 
 
 VOTES = f"""{HEADER}
@@ -133,6 +85,7 @@ kernel void votes(device const bool* yes, device uint* out, constant uint& n, co
 }}"""
 
 
+@pytest.mark.diverges
 @pytest.mark.parametrize("mask", [FULL, THIRDS, 0x0F0F7317])
 @pytest.mark.parametrize("share", [0.0, 0.7, 1.0])
 def test_votes_count_active_threads_only(mask: int, share: float) -> None:
@@ -178,15 +131,4 @@ REFUSED = (
 
 
 def test_what_metal_refuses_does_not_compile() -> None:
-    lines = "\n".join(f"  (void)({call});" for call in REFUSED)
-    source = f"""#include <metal_stdlib>
-using namespace metal;
-kernel void bad(device long* x, {LANE}) {{
-  bfloat b = bfloat(1.0f);
-  long l = x[lane];
-{lines}
-}}"""
-    with pytest.raises(SyntaxError) as error:
-        anymetal.compile_shader(source).bad  # noqa: B018
-    for number, call in enumerate(REFUSED, start=6):
-        assert f"<shader>:{number}:" in str(error.value), call
+    assert_refused(REFUSED)

@@ -3,131 +3,71 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
-from lane_model import (
-    FLOAT_REDUCTIONS,
-    LANES,
-    OPERATIONS,
-    SCALARS,
-    Lanes,
-    Mask,
-    fill,
-    first_active,
-    is_float,
-    read,
-    reduce,
-    sample,
-    scan,
-    tensor,
+from collective_cases import (
+    FULL,
+    HEADER,
+    LANE,
+    ODD,
+    ONE,
+    THIRDS,
+    Family,
+    assert_every_function_matches,
+    assert_refused,
 )
+from lane_model import LANES, SCALARS, Mask, fill, first_active, reduce, scan, tensor
 
 import anymetal
 
-HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
-LANE = "uint lane [[thread_index_in_simdgroup]]"
 
-# One kernel holds all functions for one type: a launch with another mask costs no compilation.
-EXCHANGES = (
-    "simd_broadcast(v, 5)",
-    "simd_broadcast_first(v)",
-    "simd_shuffle(v, lane * 7 + 3 & 31)",
-    "simd_shuffle_xor(v, 5)",
-    "simd_shuffle_down(v, 3)",
-    "simd_shuffle_up(v, 3)",
-    "simd_shuffle_rotate_down(v, 5)",
-    "simd_shuffle_rotate_up(v, 5)",
-    "simd_shuffle_and_fill_down(v, f, 3)",
-    "simd_shuffle_and_fill_up(v, f, 3)",
-    "simd_shuffle_and_fill_down(v, f, 3, 8)",
-    "simd_shuffle_and_fill_up(v, f, 1, 2)",
-)
-SCANS = tuple((name, kind) for name in ("sum", "product") for kind in ("exclusive", "inclusive"))
-FULL, THIRDS, ODD, ONE = 0xFFFFFFFF, 0x49249249, 0xAAAAAAAA, 1 << 13
-
-
-def reductions(scalar: str) -> tuple[str, ...]:
-    return FLOAT_REDUCTIONS if is_float(SCALARS[scalar]) else tuple(OPERATIONS)
-
-
-def every_function(scalar: str) -> list[str]:
-    calls = list(EXCHANGES)
-    calls += [f"simd_{name}(v)" for name in reductions(scalar)]
-    calls += [f"simd_prefix_{kind}_{name}(v)" for name, kind in SCANS]
-    return calls
-
-
-def expected(scalar: str, v: Lanes, f: Lanes, active: Mask) -> list[Lanes]:
-    """The results of `every_function`, in its order."""
+def sources(active: Mask) -> tuple[npt.NDArray[np.int_], ...]:
+    """The lane that each lane reads, by SIMD.reads."""
     lane = np.arange(LANES)
-    results = [
-        read(v, active, np.full(LANES, 5)),
-        read(v, active, first_active(active)),
-        read(v, active, (lane * 7 + 3) & 31),
-        read(v, active, lane ^ 5),
-        read(v, active, lane + 3),
-        read(v, active, lane - 3),
-        read(v, active, (lane + 5) % 32),
-        read(v, active, (lane - 5) % 32),
-        fill(v, f, active, 3, 32),
-        fill(v, f, active, -3, 32),
-        fill(v, f, active, 3, 8),
-        fill(v, f, active, -1, 2),
-    ]
-    results += [reduce(name, v, active) for name in reductions(scalar)]
-    results += [scan(name, v, active, kind == "inclusive") for name, kind in SCANS]
-    return results
-
-
-def source_of(scalar: str, size: int) -> str:
-    kind = scalar if size == 1 else f"{scalar}{size}"
-    lines = "".join(
-        f"    out[{row} * n + i] = {call};\n" for row, call in enumerate(every_function(scalar))
+    return (
+        np.full(LANES, 5),
+        first_active(active),
+        (lane * 7 + 3) & 31,
+        lane ^ 5,
+        lane + 3,
+        lane - 3,
+        (lane + 5) % 32,
+        (lane - 5) % 32,
     )
-    return f"""{HEADER}
-kernel void every(device const {kind}* x, device const {kind}* fills, device {kind}* out,
-                  constant uint& n, constant uint& mask,
-                  uint i [[thread_position_in_grid]], {LANE}) {{
-  {kind} v = x[i], f = fills[i];
-  if (mask >> lane & 1) {{
-{lines}  }}
-}}"""
 
 
+SIMD = Family(
+    prefix="simd_",
+    width=LANES,
+    reads=(
+        "broadcast(v, 5)",
+        "broadcast_first(v)",
+        "shuffle(v, lane * 7 + 3 & 31)",
+        "shuffle_xor(v, 5)",
+        "shuffle_down(v, 3)",
+        "shuffle_up(v, 3)",
+        "shuffle_rotate_down(v, 5)",
+        "shuffle_rotate_up(v, 5)",
+    ),
+    sources=sources,
+    fills=(
+        "shuffle_and_fill_down(v, f, 3)",
+        "shuffle_and_fill_up(v, f, 3)",
+        "shuffle_and_fill_down(v, f, 3, 8)",
+        "shuffle_and_fill_up(v, f, 1, 2)",
+    ),
+    shifts=((3, 32), (-3, 32), (3, 8), (-1, 2)),
+)
+
+
+@pytest.mark.diverges
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 @pytest.mark.parametrize("scalar", SCALARS)
 def test_every_function_matches_numpy(scalar: str, size: int) -> None:
-    rng = np.random.default_rng(size)
-    calls = every_function(scalar)
-    library = anymetal.compile_shader(source_of(scalar, size))
-    dtype, room = SCALARS[scalar], 4 if size == 3 else size
     # A threadgroup of 77 threads: two simdgroups and one of 13 lanes.
-    for mask, threads in ((FULL, 64), (FULL, 77), (THIRDS, 77), (ODD, 64), (ONE, 32)):
-        padded = -(-threads // LANES) * LANES
-        x = sample(rng, dtype, (padded, room))
-        fills = sample(rng, dtype, (padded, room))
-        out = np.zeros((len(calls), threads, room), dtype)
-        library.every(
-            tensor(x),
-            tensor(fills),
-            tensor(out),
-            threads,
-            mask,
-            threads=threads,
-            group_size=threads,
-        )
-        for start in range(0, threads, LANES):
-            live = np.arange(start, start + LANES) < threads
-            active = live & (mask >> np.arange(LANES) & 1).astype(bool)
-            if not active.any():
-                continue
-            simd = slice(start, start + LANES)
-            models = expected(scalar, x[simd, :size], fills[simd, :size], active)
-            for call, got, want in zip(calls, out, models, strict=True):
-                taken = np.flatnonzero(active)
-                np.testing.assert_array_equal(
-                    got[start + taken, :size], want[taken], err_msg=f"{call}, mask {mask:#x}"
-                )
+    launches = ((FULL, 64), (FULL, 77), (THIRDS, 77), (ODD, 64), (ONE, 32))
+    assert_every_function_matches(SIMD, scalar, size, launches)
 
 
 VOTES = f"""{HEADER}
@@ -146,6 +86,7 @@ kernel void votes(device const bool* yes, device ulong* out, constant uint& n, c
 }}"""
 
 
+@pytest.mark.diverges
 @pytest.mark.parametrize("threads", [32, 77])
 @pytest.mark.parametrize("mask", [FULL, THIRDS, ONE])
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
@@ -188,6 +129,7 @@ kernel void convert(device ulong* out) {{
     assert out.tolist() == [0, 6, 0b11100, 0, 8]
 
 
+@pytest.mark.diverges
 def test_min_and_max_pass_over_nan() -> None:
     source = f"""{HEADER}
 kernel void extremes(device const float* x, device const half* y, device float* out,
@@ -218,6 +160,7 @@ kernel void extremes(device const float* x, device const half* y, device float* 
     assert (out[:, :2] == float("inf")).all()
 
 
+@pytest.mark.diverges
 def test_lanes_that_wait_elsewhere_keep_their_values() -> None:
     """Both branches hold a collective of another size; neither may disturb the other's lanes."""
     source = f"""{HEADER}
@@ -251,6 +194,7 @@ kernel void branches(device const float4* x, device float4* out, {LANE}) {{
     np.testing.assert_array_equal(out.numpy(), want + x[0])
 
 
+@pytest.mark.diverges
 def test_loops_with_different_trip_counts() -> None:
     """In each round the lanes that are still in the loop take part, and no others."""
     source = f"""{HEADER}
@@ -275,6 +219,7 @@ kernel void rounds(device const uint* trips, device uint* out, {LANE}) {{
     np.testing.assert_array_equal(out[32:], 32)
 
 
+@pytest.mark.diverges
 def test_threads_that_ended_take_no_part() -> None:
     source = f"""{HEADER}
 kernel void early(device uint* out, constant uint& n, uint i [[thread_position_in_grid]], {LANE}) {{
@@ -385,15 +330,4 @@ REFUSED = (
 
 
 def test_what_metal_refuses_does_not_compile() -> None:
-    lines = "\n".join(f"  (void)({call});" for call in REFUSED)
-    source = f"""#include <metal_stdlib>
-using namespace metal;
-kernel void bad(device long* x, {LANE}) {{
-  bfloat b = bfloat(1.0f);
-  long l = x[lane];
-{lines}
-}}"""
-    with pytest.raises(SyntaxError) as error:
-        anymetal.compile_shader(source).bad  # noqa: B018
-    for number, call in enumerate(REFUSED, start=6):
-        assert f"<shader>:{number}:" in str(error.value), call
+    assert_refused(REFUSED)

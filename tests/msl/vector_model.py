@@ -62,11 +62,11 @@ def samples(scalar: str, shape: tuple[int, ...], seed: int) -> Array:
 
 
 def tensor(scalar: str, array: Array) -> torch.Tensor:
-    """The values as a kernel reads them."""
+    """The values as a kernel reads them, in memory that is aligned for any vector."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if scalar == "bfloat":
         return torch.from_numpy(flat.astype(np.float32)).bfloat16()
-    return torch.from_numpy(flat.view(f"i{flat.itemsize}").copy())
+    return torch.from_numpy(flat.view(f"i{flat.itemsize}")).clone()
 
 
 def array(scalar: str, values: torch.Tensor) -> Array:

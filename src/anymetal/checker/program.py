@@ -9,10 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from anymetal.checker.records import Checks
 from anymetal.engines.coroutine import jit
 from anymetal.engines.coroutine.engine import CoroutineExecutable, transform
 from anymetal.engines.coroutine.runtime import Runtime, start_runtime
 from anymetal.msl import clang
+from anymetal.msl.cache import default_store, digest_of
 from anymetal.nouns import Argument, Position, Prepared, Program
 from anymetal.passes.debug_info import DebugInfo, Spot, strip_metadata
 from anymetal.passes.instrument import Instrument
@@ -23,6 +25,8 @@ from anymetal.passes.provenance import Root
 
 _SHADOW = Path(__file__).parent / "shadow"
 _SYMBOLS = (
+    "am_check_read",
+    "am_check_write",
     "am_check_slowly",
     "am_check_array_slowly",
     "am_check_table_slowly",
@@ -31,6 +35,7 @@ _SYMBOLS = (
     "am_check_here",
     "am_check_enter",
 )
+_STATE_BYTES = ctypes.sizeof(Checks)
 _start_lock = threading.Lock()
 
 
@@ -52,8 +57,15 @@ def checked_runtime() -> Runtime:
 def _fast_checks() -> str:
     """The checks as IR. What they read of the launch's state changes only while threads stand at a
     barrier, outside the kernel's code: loops need not read it again at each access."""
+    store = default_store()
+    sources = sorted(path for path in _SHADOW.iterdir() if path.is_file())
+    key = digest_of(clang.toolchain_key(), *(path.read_bytes() for path in sources))
+    entry = store.get("checks", key)
+    if entry is not None:
+        return entry.payload.decode()
     module = parse(clang.compile_support(_SHADOW / "fast.cpp"))
     mark_loads_through(module, "%checks")
+    store.put("checks", key, {}, str(module).encode())
     return str(module)
 
 
@@ -149,7 +161,8 @@ def compile_checked(
     inline_everything(raw)
     module = parse(jit.inlined(str(raw)))
     places = _Places(prepared, program, DebugInfo(module))
-    instrumented = Instrument(module, clang.INPUT_NAME).run()
+    read_only = {a.index for a in program.arguments if a.is_const and a.index is not None}
+    instrumented = Instrument(module, clang.INPUT_NAME, read_only, _STATE_BYTES).run()
     metadata, sites, layout = transform(module, program)
     suspends = [SuspendSite(s.what, places.excerpt(places.info.spots(s.location))) for s in sites]
     strip_metadata(module)

@@ -45,6 +45,7 @@ class Region(ctypes.Structure):
         ("memory", _unsigned),
         ("read_only", _unsigned),
         ("fresh", _unsigned),
+        ("cells", _long * 4),
     )
 
 

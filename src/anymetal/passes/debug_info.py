@@ -6,11 +6,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from anymetal.passes.ir import Function, Instruction, Module
+from anymetal.passes.ir import OWN_METADATA, Function, Instruction, Module
 
 _NODE = re.compile(r"^(!\d+) = (?:distinct )?!(DI\w+)\((.*)\)$")
 _REFERENCE = re.compile(r", !dbg (!\d+)")
-_ATTACHMENT = re.compile(r", ![\w.]+ !\d+")
+_ATTACHMENT = re.compile(rf", ![\w.]+ (?!{OWN_METADATA})!\d+")
+_METADATA = re.compile(rf"(?!{OWN_METADATA})!")
 _FIELD = re.compile(r"(\w+): (\"[^\"]*\"|[^,]+)")
 
 
@@ -55,8 +56,9 @@ class DebugInfo:
 
 
 def strip_metadata(module: Module) -> None:
-    """Takes all metadata out: calls that a pass adds would need it too, and nobody reads it."""
-    parts = (p for p in module.parts if not (isinstance(p, str) and p.startswith("!")))
+    """Takes the compiler's metadata out: calls that a pass adds would need it too, and nobody reads
+    it. What our passes have added stays."""
+    parts = (p for p in module.parts if not (isinstance(p, str) and _METADATA.match(p)))
     module.parts = [re.sub(r" !dbg !\d+", "", p) if isinstance(p, str) else p for p in parts]
     for function in module.functions:
         function.header = re.sub(r" !dbg !\d+", "", function.header)

@@ -8,11 +8,14 @@ so that no kernel can write outside its buffers. The checks themselves are C++
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from anymetal.passes.accesses import ATOMIC, READ, WRITE, Access, accesses_of
+from anymetal.passes.coroutine import has_suspends
 from anymetal.passes.debug_info import DebugInfo, Spot
-from anymetal.passes.ir import Function, Instruction, Module
+from anymetal.passes.invariant import invariant
+from anymetal.passes.ir import Block, Function, Instruction, Module
 from anymetal.passes.layout import Layout
 from anymetal.passes.machine import GROUP_MAIN, GROUP_OFFSET, THREAD_MAIN, parameters_of
 from anymetal.passes.mark import DIVISOR, MARKS, NUMBER
@@ -29,6 +32,9 @@ _SUFFIXES = {"float": "f32", "half": "f16", "bfloat": "bf16"}
 _NO_ACCESS = Access("", "0", READ, 1, 1)
 
 _DECLARATIONS = (
+    "declare preserve_mostcc ptr @am_check_read(ptr, i32, ptr, i64, i32, i32) nounwind willreturn",
+    "declare preserve_mostcc ptr @am_check_write(ptr, i32, ptr, i64, i32, i32) nounwind willreturn",
+    "declare ptr @am_check_constant_load(ptr, i32, ptr, i64, i64, i32, i32) nounwind willreturn",
     "declare ptr @am_check_load(ptr, i32, ptr, i64, i64, i32, i32) nounwind willreturn",
     "declare ptr @am_check_store(ptr, i32, ptr, i64, i64, i32, i32) nounwind willreturn",
     "declare ptr @am_check_shared_load(ptr, i32, ptr, i64, i64, i32, i32) nounwind willreturn",
@@ -80,10 +86,14 @@ class Instrumented:
 class Instrument:
     """One run of the pass over one kernel."""
 
-    def __init__(self, module: Module, author_file: str) -> None:
+    def __init__(
+        self, module: Module, author_file: str, read_only: Collection[int], state_bytes: int
+    ) -> None:
+        self._state_bytes = state_bytes
         self._module = module
         self._author_file = author_file
         self._function = module.function(THREAD_MAIN)
+        self._stops = has_suspends(module)
         self._info = DebugInfo(module)
         self._layout = Layout(module)
         self._provenance = Provenance(self._function)
@@ -92,24 +102,42 @@ class Instrument:
         self._uses = _uses(self._function)
         self._doubtful: dict[str, int] = {}
         self._arrays: dict[str, tuple[int, str]] = {}
+        # A pointer from anywhere may write to any buffer, whatever the kernel's parameters say.
+        self._constant = frozenset() if self._writes_anywhere() else frozenset(read_only)
         self.result = Instrumented()
 
     def run(self) -> Instrumented:
         self.result.static_slots = self._slots()
         self._find_arrays()
-        for block in self._function.blocks:
-            rewritten: list[Instruction] = []
-            for instruction in block.instructions:
-                rewritten += self._checked(instruction)
-            block.instructions = rewritten
+        beginning = self._find_state(0)
+        for number, block in enumerate(self._function.blocks):
+            self._check_block(block, number + 1)
+        if not self._stops:
+            self._insert(self._function.blocks[0], beginning)
         self._begin()
-        for function in self._module.functions:
-            own = function.name in (THREAD_MAIN, GROUP_MAIN)
-            if not own and self._author_file in self._info.files(function):
-                self._instrument_callee(function)
+        for function in self._recursive():
+            self._instrument_callee(function)
         for declaration in _DECLARATIONS:
             self._module.declare(declaration)
         return self.result
+
+    def _check_block(self, block: Block, number: int) -> None:
+        """A block of a coroutine finds the state for itself: of an address that comes out of the
+        frame LLVM knows nothing, and would not read through it ahead of a branch."""
+        found = self._find_state(number) if self._stops else []
+        rewritten: list[Instruction] = []
+        for instruction in block.instructions:
+            rewritten += self._checked(instruction)
+        block.instructions = rewritten
+        if any(self._checks in i.text for i in rewritten):
+            self._insert(block, found)
+
+    @staticmethod
+    def _insert(block: Block, instructions: list[Instruction]) -> None:
+        """Puts instructions where a block's own begin, or where its entry's variables end."""
+        heads = ("phi", "alloca")
+        first = next(i for i, own in enumerate(block.instructions) if own.opcode not in heads)
+        block.instructions[first:first] = instructions
 
     def _instrument_callee(self, function: Function) -> None:
         """A function that could not be inlined, being recursive: only addresses tell its memory."""
@@ -133,6 +161,18 @@ class Instrument:
                 if instruction.callee not in MARKS:
                     rewritten.append(instruction)
             block.instructions = rewritten
+
+    def _writes_anywhere(self) -> bool:
+        """Whether a write goes through a pointer of which nothing is known."""
+        origins = _written_origins(self._function)
+        if "unknown" in origins:
+            return True
+        return any(_written_origins(callee) - {"array", "global"} for callee in self._recursive())
+
+    def _recursive(self) -> list[Function]:
+        """The author's functions that could not be inlined."""
+        others = (f for f in self._module.functions if f.name not in (THREAD_MAIN, GROUP_MAIN))
+        return [f for f in others if self._author_file in self._info.files(f)]
 
     def _slots(self) -> list[int]:
         calls = self._function.calls("am_threadgroup_storage")
@@ -172,7 +212,9 @@ class Instrument:
             return self._mark(instruction)
         checks += self._picked(instruction)
         if instruction.callee in self._callees:
-            checks += _instructions("call void @am_check_enter(ptr %am.checks, i32 %am.index)")
+            checks += _instructions(
+                f"call void @am_check_enter(ptr {self._checks}, i32 {self._index})"
+            )
         started = _LIFETIME.search(instruction.text)
         if started and started.group(1) in self._arrays:
             return [instruction, self._forget(started.group(1))]
@@ -203,32 +245,34 @@ class Instrument:
     def _check(self, instruction: Instruction, access: Access, root: Root) -> Instruction:
         site = self._site(instruction, access, root)
         result = f"%am.checked.{site}"
-        tail = f"i32 {site}, i32 %am.index)"
+        tail = f"i32 {site}, i32 {self._index})"
         self._note(root, access)
         where = f"ptr {access.pointer}, i64 {access.size}"
         if root.origin == "array":
             size, written = self._arrays[root.name]
             verb = "store" if access.kind & WRITE else "load"
             return Instruction(
-                f"{result} = call ptr @am_check_array_{verb}(ptr %am.checks, ptr {root.name}, "
+                f"{result} = call ptr @am_check_array_{verb}(ptr {self._checks}, ptr {root.name}, "
                 f"i64 {size}, ptr {written}, {where}, {tail}"
             )
         if root.origin == "global":
             return Instruction(
-                f"{result} = call ptr @am_check_table(ptr %am.checks, ptr {root.name}, "
+                f"{result} = call ptr @am_check_table(ptr {self._checks}, ptr {root.name}, "
                 f"i64 {self._globals.get(root.name, 0)}, {where}, i32 {access.kind}, {tail}"
             )
         region = self._region(root)
         if region == UNKNOWN_REGION or access.kind & ATOMIC:
             return Instruction(
-                f"{result} = call ptr @am_check_slowly(ptr %am.checks, i32 {region}, {where}, "
+                f"{result} = call ptr @am_check_slowly(ptr {self._checks}, i32 {region}, {where}, "
                 f"i32 {access.kind}, {tail}"
             )
         verb = "store" if access.kind == WRITE else "load"
         if root.origin in ("static", "dynamic"):
             verb = f"shared_{verb}"
+        elif verb == "load" and root.number in self._constant:
+            verb = "constant_load"
         return Instruction(
-            f"{result} = call ptr @am_check_{verb}(ptr %am.checks, i32 {region}, {where}, "
+            f"{result} = call ptr @am_check_{verb}(ptr {self._checks}, i32 {region}, {where}, "
             f"i64 {access.align - 1}, {tail}"
         )
 
@@ -264,8 +308,8 @@ class Instrument:
         condition, limit = ("eq", 0) if division else ("uge", int(kinds[0][1:]))
         return _instructions(
             f"%am.wrong.{site} = icmp {condition} {kinds[0]} {values[0]}, {limit}",
-            f"call void @am_check_divisor(ptr %am.checks, i1 %am.wrong.{site}, "
-            f"i32 {site}, i32 %am.index)",
+            f"call void @am_check_divisor(ptr {self._checks}, i1 %am.wrong.{site}, "
+            f"i32 {site}, i32 {self._index})",
         )
 
     def _number(self, instruction: Instruction, kind: str, values: list[str]) -> list[Instruction]:
@@ -288,8 +332,8 @@ class Instrument:
             nan, infinite = f"%am.born{number}.{site}", f"%am.grown{number}.{site}"
         lines.append(f"%am.either.{site} = or i1 {nan}, {infinite}")
         lines.append(
-            f"call void @am_check_number(ptr %am.checks, i1 %am.either.{site}, "
-            f"i32 {site}, i32 %am.index)"
+            f"call void @am_check_number(ptr {self._checks}, i1 %am.either.{site}, "
+            f"i32 {site}, i32 {self._index})"
         )
         self._module.declare(f"declare i1 @llvm.is.fpclass.{_SUFFIXES[kind]}({kind}, i32)")
         return _instructions(*lines)
@@ -308,8 +352,8 @@ class Instrument:
                 name += f".{str(instruction.result).strip('%')}"
                 checks += _instructions(
                     f"{name} = icmp eq i1 {condition}, {wanted}",
-                    f"call void @am_check_taken(ptr %am.checks, i1 {name}, i32 {site}, "
-                    "i32 %am.index)",
+                    f"call void @am_check_taken(ptr {self._checks}, i1 {name}, i32 {site}, "
+                    f"i32 {self._index})",
                 )
         return checks
 
@@ -320,22 +364,35 @@ class Instrument:
         )
 
     def _begin(self) -> None:
+        """Arrays of the thread start unwritten."""
         entry = self._function.blocks[0].instructions
         first = next(i for i, instruction in enumerate(entry) if instruction.opcode != "alloca")
-        self_parameter = parameters_of(self._function)[1]
         lines = [f"{w} = alloca [{n} x i8], align 8" for n, w in self._arrays.values()]
-        lines += [
-            f"%am.index.place = getelementptr i8, ptr {self_parameter}, i64 {INDEX_OFFSET}",
-            "%am.index = load i32, ptr %am.index.place, align 4",
-            f"%am.owner.place = getelementptr i8, ptr {self_parameter}, i64 {GROUP_OFFSET}",
-            "%am.owner = load ptr, ptr %am.owner.place, align 8",
-            f"%am.checks.place = getelementptr i8, ptr %am.owner, i64 {LISTENER_DATA_OFFSET}",
-            "%am.checks = load ptr, ptr %am.checks.place, align 8",
-        ]
         entry[first:first] = [
             *(Instruction(line) for line in lines),
             *(self._forget(array) for array in self._arrays),
         ]
+
+    def _find_state(self, number: int) -> list[Instruction]:
+        """Reads where the launch's state is, and this thread's index.
+
+        The thread's structure never changes while a coroutine runs; so marked, the reads leave its
+        loops. Elsewhere it is a local variable that serves one thread after the other.
+        """
+        self._checks, self._index = f"%am.checks.{number}", f"%am.index.{number}"
+        fixed = invariant(self._module)
+        mark = fixed if self._stops else ""
+        there = f", !dereferenceable {self._module.metadata(1, f'i64 {self._state_bytes}')}"
+        this = parameters_of(self._function)[1]
+        return _instructions(
+            f"%am.index.place.{number} = getelementptr i8, ptr {this}, i64 {INDEX_OFFSET}",
+            f"{self._index} = load i32, ptr %am.index.place.{number}, align 4{mark}",
+            f"%am.owner.place.{number} = getelementptr i8, ptr {this}, i64 {GROUP_OFFSET}",
+            f"%am.owner.{number} = load ptr, ptr %am.owner.place.{number}, align 8{mark}",
+            f"%am.checks.place.{number} = getelementptr i8, ptr %am.owner.{number}, "
+            f"i64 {LISTENER_DATA_OFFSET}",
+            f"{self._checks} = load ptr, ptr %am.checks.place.{number}, align 8{fixed}{there}",
+        )
 
 
 def _with_pointer(text: str, old: str, new: str) -> str:
@@ -353,6 +410,13 @@ def _uses(function: Function) -> dict[str, list[Instruction]]:
         for value in set(re.findall(r'%(?:[-\w.$]+|"[^"]*")', body)):
             users.setdefault(value, []).append(instruction)
     return users
+
+
+def _written_origins(function: Function) -> set[str]:
+    """Where the pointers come from that a function writes through."""
+    provenance = Provenance(function)
+    accesses = (a for i in function.instructions() for a in accesses_of(i))
+    return {provenance.root(a.pointer).origin for a in accesses if a.kind & WRITE}
 
 
 def _instructions(*lines: str) -> list[Instruction]:

@@ -17,8 +17,11 @@ from anymetal.passes.provenance import Provenance, Root
 
 _POINTER = re.compile(r', ptr (%(?:[-\w.$]+|"[^"]*"))')
 _BASE = re.compile(r"getelementptr .*?, ptr (%[-\w.$]+)")
-# A number no module of ours reaches: metadata numbers may have gaps.
-_EMPTY_NODE = "!4000000"
+
+
+def invariant(module: Module) -> str:
+    """What is put behind a load to mark it."""
+    return f", !invariant.load {module.metadata(0, '')}"
 
 
 def mark_invariant_loads(module: Module, constant_buffers: Collection[int]) -> None:
@@ -28,9 +31,7 @@ def mark_invariant_loads(module: Module, constant_buffers: Collection[int]) -> N
     unchanging = {Root("buffer", index) for index in constant_buffers}
     marked = [load for load in _plain_loads(function) if _is_fixed(load, provenance, unchanging)]
     for load in marked:
-        load.text += f", !invariant.load {_EMPTY_NODE}"
-    if marked:
-        module.parts.append(f"{_EMPTY_NODE} = !{{}}")
+        load.text += invariant(module)
 
 
 def mark_loads_through(module: Module, parameter: str) -> None:
@@ -44,8 +45,7 @@ def mark_loads_through(module: Module, parameter: str) -> None:
         for load in _plain_loads(function):
             match = _POINTER.search(load.text)
             if match and match.group(1) in inside:
-                load.text += f", !invariant.load {_EMPTY_NODE}"
-    module.parts.append(f"{_EMPTY_NODE} = !{{}}")
+                load.text += invariant(module)
 
 
 def _plain_loads(function: Function) -> list[Instruction]:

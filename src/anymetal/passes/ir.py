@@ -11,6 +11,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+# Metadata of our own begins so. No module reaches the number: there may be gaps.
+OWN_METADATA = "!400000"
+
 _NAME = r'(?:[-\w.$]+|"[^"]*")'
 _DEFINE = re.compile(rf"^define .*?@({_NAME})\(")
 _LABEL = re.compile(rf"^({_NAME}):")
@@ -132,6 +135,14 @@ class Module:
         known = any(isinstance(p, str) and f"@{name.group(1)}(" in p for p in self.parts)
         if not known:
             self.parts.append(declaration)
+
+    def metadata(self, number: int, contents: str) -> str:
+        """A metadata node of our own, by its name; equal calls give the same one."""
+        name = f"{OWN_METADATA}{number}"
+        line = f"{name} = !{{{contents}}}"
+        if line not in self.parts:
+            self.parts.append(line)
+        return name
 
     def attribute_group(self, reference: str) -> str:
         """The text between the braces of `attributes #n = { ... }`."""

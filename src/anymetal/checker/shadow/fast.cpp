@@ -1,6 +1,8 @@
-// The checks that stand in a kernel before each access: quick when all is well, else am_check_slowly.
+// The checks that stand in a kernel before each access: a glance that is enough when all is well.
 //
-// Linked into the instrumented kernel as IR and inlined there; `size`, `align_mask` and `site` are constants.
+// Linked into the instrumented kernel as IR and inlined there; `size`, `align_mask` and `site` are
+// constants. What is read of `checks` and of a region does not change while a thread runs, and is
+// read before anything is decided, so that a loop reads it once.
 #include "findings.h"
 #include "state.h"
 
@@ -9,160 +11,144 @@
 
 namespace {
 
-// Whether `record` can be in no conflict with `thread` now: of an earlier launch, behind a barrier of this
-// threadgroup, or its own. (Behind a simdgroup barrier counts too, but is left to the slow path.)
-AM_INLINE bool settled(const am_checks* checks, unsigned memory, unsigned long record,
-                       unsigned thread) {
-  unsigned epoch = am_epoch_of(record), ordered = checks->ordered[memory];
-  if (epoch < checks->first[memory]) return true;
-  return epoch >= checks->group_first && (epoch < ordered || am_thread_of(record) == thread);
+AM_INLINE unsigned shift_of(unsigned long size) { return __builtin_ctzl(size | 8); }
+
+// How many cells there are for accesses of `size`: none where a cell is not of that size.
+AM_INLINE unsigned long cells_of(const am_region& region, unsigned long size) {
+  return size == 1ul << shift_of(size) ? region.cells[shift_of(size)] : 0;
 }
 
-// The record of a read, joined with what was known of earlier ones.
-AM_INLINE unsigned long joined(const am_checks* checks, unsigned memory, unsigned long before,
-                               unsigned long mine) {
-  unsigned epoch = am_epoch_of(before), ordered = checks->ordered[memory];
-  if (epoch < checks->first[memory]) return mine;
-  unsigned readers = before & kReaders;
-  unsigned atomic = before & mine & kAtomicReads;
-  if (epoch < checks->group_first) {
-    readers = AM_OTHER_THREADGROUP;
-  } else if (epoch < ordered) {
-    if (readers != AM_OTHER_THREADGROUP) return mine;
-  } else if (am_thread_of(before) != am_thread_of(mine)) {
-    unsigned seen = am_thread_of(before) / AM_SIMD_WIDTH == am_thread_of(mine) / AM_SIMD_WIDTH
-                        ? AM_ONE_SIMDGROUP
-                        : AM_SEVERAL_SIMDGROUPS;
-    readers = readers > seen ? readers : seen;
+// The number of the cell at `offset`. Between two cells it is a huge number: the lowest bits of the
+// offset become the highest.
+AM_INLINE unsigned long cell_at(unsigned long offset, unsigned long size) {
+  unsigned shift = shift_of(size);
+  return offset >> shift | offset << (-shift & 63);
+}
+
+// Whether the address is aligned as it must be, when it is that of a cell.
+AM_INLINE bool aligned(const char* address, unsigned long size, unsigned long align_mask) {
+  return align_mask < size || ((unsigned long)address & align_mask) == 0;
+}
+
+// The record of the cell at `address` becomes `mine` if nobody has touched that cell since `since`:
+// then the access is in no conflict.
+AM_INLINE bool first_touch(const am_region& region, unsigned long cells, unsigned long since,
+                           unsigned long mine, unsigned long am_cell::* record, const char* address,
+                           unsigned long size, unsigned long align_mask) {
+  am_cell* shadow = region.shadow;
+  unsigned long index = cell_at(address - region.low, size);
+  if (__builtin_expect(index >= cells, 0) || !aligned(address, size, align_mask)) return false;
+  am_cell& cell = shadow[index];
+  if ((cell.write >= since) | (cell.read >= since)) return false;
+  cell.*record = mine;
+  return true;
+}
+
+AM_INLINE char* store(am_checks* checks, unsigned number, unsigned since, char* address,
+                      unsigned long size, unsigned long align_mask, unsigned site,
+                      unsigned thread) {
+  const am_region& region = checks->regions[number];
+  unsigned long cells = region.read_only ? 0 : cells_of(region, size);
+  unsigned long mine = am_record(checks->epoch, thread, site);
+  if (first_touch(region, cells, am_since(since), mine, &am_cell::write, address, size, align_mask))
+    return address;
+  return am_check_write(checks, number, address, size, site, thread);
+}
+
+// Whether every byte is 1; `size` is a constant, mostly that of a scalar.
+AM_INLINE bool all_written(const char* written, unsigned long size) {
+  constexpr unsigned long kOnes = 0x0101010101010101;
+  unsigned long done = 0;
+  bool all = true;
+  for (; done + 8 <= size; done += 8) {
+    unsigned long bytes;
+    __builtin_memcpy(&bytes, written + done, 8);
+    all &= bytes == kOnes;
   }
-  return (mine & ~(unsigned long)(kReaders | kAtomicReads)) | readers | atomic;
-}
-
-AM_INLINE bool inside(const am_region& region, unsigned long offset, unsigned long size,
-                      const char* address, unsigned long align_mask) {
-  return size <= region.extent && offset <= region.extent - size &&
-         ((unsigned long)address & align_mask) == 0;
-}
-
-// Whether the access is to one whole cell: all but accesses of mixed sizes are.
-AM_INLINE bool on_a_cell(const am_region& region, unsigned long offset, unsigned long size) {
-  return size == 1ul << region.shift && (offset & (size - 1)) == 0;
+  if (size & 4) {
+    unsigned bytes;
+    __builtin_memcpy(&bytes, written + done, 4);
+    all &= bytes == (unsigned)kOnes;
+    done += 4;
+  }
+  for (; done < size; ++done) all &= written[done] == 1;
+  return all;
 }
 
 }  // namespace
 
 extern "C" {
 
-AM_CHECK char* am_check_load(am_checks* checks, unsigned number, char* address, unsigned long size,
-                              unsigned long align_mask, unsigned site, unsigned thread) {
+// Buffers that nothing may write have no cells: bounds and alignment are all.
+AM_CHECK char* am_check_constant_load(am_checks* checks, unsigned number, char* address,
+                                      unsigned long size, unsigned long align_mask, unsigned site,
+                                      unsigned thread) {
   const am_region& region = checks->regions[number];
   unsigned long offset = address - region.low;
-  bool in_place = inside(region, offset, size, address, align_mask);
-  if (in_place && !region.shadow) return address;
-  if (__builtin_expect(!in_place || !on_a_cell(region, offset, size), 0))
-    return am_check_slowly(checks, number, address, size, AM_READ, site, thread);
-  unsigned memory = region.memory;
-  unsigned long mine = am_record(checks->epoch, thread, site, 0);
-  unsigned fresh_since = region.fresh ? checks->first[memory] : 0;
-  am_cell* cell = region.shadow + (offset >> region.shift);
-  unsigned long write = cell->write, before = cell->read;
-  bool quiet = settled(checks, memory, write, thread) && am_epoch_of(write) >= fresh_since;
-  if (__builtin_expect(!quiet || (before & kAtomicReads), 0))
-    return am_check_slowly(checks, number, address, size, AM_READ, site, thread);
-  if (before >> 22 != mine >> 22) cell->read = joined(checks, memory, before, mine);
+  unsigned long end = size <= region.extent ? region.extent - size + 1 : 0;
+  if (__builtin_expect((offset >= end) | (((unsigned long)address & align_mask) != 0), 0))
+    return am_check_read(checks, number, address, size, site, thread);
   return address;
+}
+
+AM_CHECK char* am_check_load(am_checks* checks, unsigned number, char* address, unsigned long size,
+                             unsigned long align_mask, unsigned site, unsigned thread) {
+  const am_region& region = checks->regions[number];
+  unsigned long cells = region.fresh ? 0 : cells_of(region, size);
+  unsigned long since = am_since(checks->first[AM_DEVICE]);
+  unsigned long mine = am_record(checks->epoch, thread, site);
+  if (first_touch(region, cells, since, mine, &am_cell::read, address, size, align_mask))
+    return address;
+  return am_check_read(checks, number, address, size, site, thread);
 }
 
 AM_CHECK char* am_check_store(am_checks* checks, unsigned number, char* address, unsigned long size,
-                               unsigned long align_mask, unsigned site, unsigned thread) {
-  const am_region& region = checks->regions[number];
-  unsigned long offset = address - region.low;
-  if (__builtin_expect(!inside(region, offset, size, address, align_mask) || !region.shadow ||
-                           !on_a_cell(region, offset, size),
-                       0))
-    return am_check_slowly(checks, number, address, size, AM_WRITE, site, thread);
-  unsigned memory = region.memory;
-  am_cell* cell = region.shadow + (offset >> region.shift);
-  unsigned long read = cell->read;
-  bool quiet = settled(checks, memory, cell->write, thread) &&
-               settled(checks, memory, read, thread) &&
-               (am_epoch_of(read) < checks->first[memory] || (read & kReaders) == AM_ONE_THREAD ||
-                (am_epoch_of(read) < checks->ordered[memory] &&
-                 (read & kReaders) != AM_OTHER_THREADGROUP));
-  if (__builtin_expect(!quiet, 0))
-    return am_check_slowly(checks, number, address, size, AM_WRITE, site, thread);
-  cell->write = am_record(checks->epoch, thread, site, 0);
-  return address;
+                              unsigned long align_mask, unsigned site, unsigned thread) {
+  unsigned since = checks->first[AM_DEVICE];
+  return store(checks, number, since, address, size, align_mask, site, thread);
 }
 
-// The same for threadgroup memory, where every record that counts is of this threadgroup: one
-// comparison with the last barrier decides. Tiled kernels spend their checked time here.
+// Threadgroup memory. A tile is read many times between two barriers, and only the first few reads
+// of a cell say anything new: those by another thread, and by another simdgroup.
 AM_CHECK char* am_check_shared_load(am_checks* checks, unsigned number, char* address,
                                     unsigned long size, unsigned long align_mask, unsigned site,
                                     unsigned thread) {
   const am_region& region = checks->regions[number];
-  unsigned long offset = address - region.low;
-  if (__builtin_expect(!inside(region, offset, size, address, align_mask) ||
-                           !on_a_cell(region, offset, size),
-                       0))
-    return am_check_slowly(checks, number, address, size, AM_READ, site, thread);
-  unsigned first = checks->first[AM_THREADGROUP], ordered = checks->ordered[AM_THREADGROUP];
-  am_cell* cell = region.shadow + (offset >> region.shift);
-  unsigned long write = cell->write, before = cell->read;
-  unsigned epoch = am_epoch_of(write);
-  bool unordered = (epoch >= ordered) & (am_thread_of(write) != thread);
-  if (__builtin_expect((epoch < first) | unordered | ((before & kAtomicReads) != 0), 0))
-    return am_check_slowly(checks, number, address, size, AM_READ, site, thread);
-  bool same_simdgroup = am_thread_of(before) / AM_SIMD_WIDTH == thread / AM_SIMD_WIDTH;
-  unsigned seen = am_thread_of(before) == thread ? AM_ONE_THREAD
-                  : same_simdgroup              ? AM_ONE_SIMDGROUP
-                                                : AM_SEVERAL_SIMDGROUPS;
-  unsigned readers = before & kReaders;
-  // A tile is read many times between two barriers, and only the first few reads say anything new.
-  if (am_epoch_of(before) == checks->epoch && readers >= seen) return address;
-  readers = readers > seen ? readers : seen;
-  cell->read = am_record(checks->epoch, thread, site, am_epoch_of(before) < ordered ? 0 : readers);
-  return address;
+  unsigned long cells = cells_of(region, size);
+  unsigned simdgroup = thread & ~(AM_SIMD_WIDTH - 1u);
+  unsigned long by_several = am_record(checks->epoch, 0, 0, AM_SEVERAL_SIMDGROUPS, kOpen);
+  unsigned long by_mine = am_record(checks->epoch, simdgroup, 0, AM_ONE_SIMDGROUP, kOpen);
+  const am_cell* shadow = region.shadow;
+  unsigned long index = cell_at(address - region.low, size);
+  if (__builtin_expect(index < cells, 1) && aligned(address, size, align_mask)) {
+    unsigned long read = shadow[index].read;
+    if (read >= by_several || read - by_mine < AM_SIMD_WIDTH << kThreadShift) return address;
+  }
+  return am_check_read(checks, number, address, size, site, thread);
 }
 
 AM_CHECK char* am_check_shared_store(am_checks* checks, unsigned number, char* address,
                                      unsigned long size, unsigned long align_mask, unsigned site,
                                      unsigned thread) {
-  const am_region& region = checks->regions[number];
-  unsigned long offset = address - region.low;
-  if (__builtin_expect(!inside(region, offset, size, address, align_mask) ||
-                           !on_a_cell(region, offset, size),
-                       0))
-    return am_check_slowly(checks, number, address, size, AM_WRITE, site, thread);
-  unsigned ordered = checks->ordered[AM_THREADGROUP];
-  am_cell* cell = region.shadow + (offset >> region.shift);
-  unsigned long write = cell->write, read = cell->read;
-  bool write_settled = (am_epoch_of(write) < ordered) | (am_thread_of(write) == thread);
-  bool only_mine = (am_thread_of(read) == thread) & ((read & kReaders) == AM_ONE_THREAD);
-  if (__builtin_expect(!(write_settled & ((am_epoch_of(read) < ordered) | only_mine)), 0))
-    return am_check_slowly(checks, number, address, size, AM_WRITE, site, thread);
-  cell->write = am_record(checks->epoch, thread, site, 0);
-  return address;
+  unsigned since = checks->ordered[AM_THREADGROUP];
+  return store(checks, number, since, address, size, align_mask, site, thread);
 }
 
 // Arrays of one thread: `written` holds a byte for each byte of the array, 1 once it was written.
 AM_CHECK char* am_check_array_load(am_checks* checks, char* base, unsigned long array_size,
-                                    char* written, char* address, unsigned long size, unsigned site,
-                                    unsigned thread) {
+                                   char* written, char* address, unsigned long size, unsigned site,
+                                   unsigned thread) {
   unsigned long offset = address - base;
-  if (__builtin_expect(size > array_size || offset > array_size - size, 0))
+  bool outside = size > array_size || offset > array_size - size;
+  if (__builtin_expect(outside || !all_written(written + offset, size), 0))
     return am_check_array_slowly(checks, base, array_size, written, address, size, AM_READ, site,
                                  thread);
-  for (unsigned long i = 0; i < size; ++i)
-    if (__builtin_expect(!written[offset + i], 0))
-      return am_check_array_slowly(checks, base, array_size, written, address, size, AM_READ, site,
-                                   thread);
   return address;
 }
 
 AM_CHECK char* am_check_array_store(am_checks* checks, char* base, unsigned long array_size,
-                                     char* written, char* address, unsigned long size, unsigned site,
-                                     unsigned thread) {
+                                    char* written, char* address, unsigned long size, unsigned site,
+                                    unsigned thread) {
   unsigned long offset = address - base;
   if (__builtin_expect(size > array_size || offset > array_size - size, 0))
     return am_check_array_slowly(checks, base, array_size, written, address, size, AM_WRITE, site,
@@ -172,8 +158,9 @@ AM_CHECK char* am_check_array_store(am_checks* checks, char* base, unsigned long
 }
 
 // Constant tables of the program: bounds only; nothing may write there.
-AM_CHECK char* am_check_table(am_checks* checks, char* base, unsigned long table_size, char* address,
-                              unsigned long size, unsigned access, unsigned site, unsigned thread) {
+AM_CHECK char* am_check_table(am_checks* checks, char* base, unsigned long table_size,
+                              char* address, unsigned long size, unsigned access, unsigned site,
+                              unsigned thread) {
   unsigned long offset = address - base;
   if (__builtin_expect(access & AM_WRITE || size > table_size || offset > table_size - size, 0))
     return am_check_table_slowly(checks, base, table_size, address, size, access, site, thread);

@@ -13,7 +13,7 @@ constexpr unsigned kMaxSimdgroups = 32;
 struct am_access_site {
   unsigned element;  // alignment an access must have: less is an error, less than `align` a warning
   unsigned align;
-  unsigned use;      // am_use
+  unsigned use;  // am_use
 };
 
 // What becomes of a value that is read: passes/instrument.py tells.
@@ -45,6 +45,7 @@ struct am_checked_launch {
   am_findings findings;
 };
 
+#include "plain_path.h"
 #include "slow_path.h"
 
 constexpr long kStackBytes = 1 << 20;  // of a worker's stack, below the frame that starts a launch
@@ -59,6 +60,12 @@ struct Listener {
       checks.regions[kFirstDynamic + i].low = group.dynamic_memory[i];
     for (unsigned i = 0; i < checks.static_count; ++i)
       checks.regions[kFirstStatic + i].low = group.threadgroup_memory + checks.static_offset[i];
+    for (am_region& region : checks.regions) {
+      bool in_step =
+          region.shadow && ((unsigned long)region.low & ((1ul << region.shift) - 1)) == 0;
+      for (unsigned shift = 0; shift < 4; ++shift)
+        region.cells[shift] = in_step && shift == region.shift ? region.extent >> shift : 0;
+    }
     launch->own[0] = {frames, frames + frame_bytes};
     char* here = (char*)__builtin_frame_address(0);
     launch->own[1] = {here - kStackBytes, here};
@@ -71,7 +78,8 @@ struct Listener {
     checks.ordered[AM_DEVICE] = checks.ordered[AM_THREADGROUP] = checks.executed = checks.epoch;
     launch->group_starts[number] = checks.epoch;
     for (unsigned s = 0; s < kMaxSimdgroups; ++s)
-      launch->simd_ordered[0][s] = launch->simd_ordered[1][s] = launch->simd_executed[s] = checks.epoch;
+      launch->simd_ordered[0][s] = launch->simd_ordered[1][s] = launch->simd_executed[s] =
+          checks.epoch;
   }
 
   void group_finished(const am_group&) { judge_pending(*launch); }
@@ -105,7 +113,8 @@ struct Listener {
  private:
   static constexpr unsigned kFlagDevice = 1, kFlagThreadgroup = 2;  // metal::mem_flags
 
-  // Threads at different barriers are an error; some at a barrier that others never reach, a warning.
+  // Threads at different barriers are an error; some at a barrier that others never reach, a
+  // warning.
   void report_divergence(const am_group& group, const am_thread* threads) {
     const am_thread* first = nullptr;
     unsigned ended = 0, ended_thread = kNoThread;
@@ -121,7 +130,8 @@ struct Listener {
       }
     }
     if (ended)
-      report(AM_WARNING, AM_BARRIER_DIVERGENCE, first->site, first->index, kNoSite16, ended_thread, ended);
+      report(AM_WARNING, AM_BARRIER_DIVERGENCE, first->site, first->index, kNoSite16, ended_thread,
+             ended);
   }
 
   void report_partial(const am_thread* lanes, unsigned site, unsigned active) {

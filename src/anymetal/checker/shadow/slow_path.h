@@ -1,16 +1,20 @@
 // The whole of a check: bounds, alignment, first writes and conflicts, cell by cell.
 #pragma once
 
+#include "cells.h"
 #include "findings.h"
 
-inline void judge_pending(am_checked_launch& launch) {
-  if (!launch.pending_address) return;
+__attribute__((noinline)) inline void judge(am_checked_launch& launch) {
   bool same = true;
   for (unsigned i = 0; i < launch.pending_size; ++i)
     same &= launch.pending_address[i] == launch.pending_value[i];
   launch.pending.severity = same ? AM_WARNING : AM_ERROR;
   launch.findings.add(launch.pending);
   launch.pending_address = nullptr;
+}
+
+inline void judge_pending(am_checked_launch& launch) {
+  if (launch.pending_address) judge(launch);
 }
 
 // One access being checked.
@@ -29,6 +33,7 @@ struct Check {
   bool writes() const { return access & AM_WRITE; }
   bool atomic() const { return access & AM_ATOMIC; }
   bool reads() const { return !writes() || (access & AM_MODIFY); }
+  unsigned mark() const { return atomic() ? kAtomic : 0; }
 
   am_finding finding(unsigned kind, unsigned severity) const {
     am_finding finding = {};
@@ -69,9 +74,9 @@ struct Check {
     unsigned epoch = am_epoch_of(record);
     bool same_group = epoch >= checks.group_first;
     unsigned simd = thread / AM_SIMD_WIDTH;
-    bool waited = same_group && (epoch < checks.executed ||
-                                 (am_thread_of(record) / AM_SIMD_WIDTH == simd &&
-                                  epoch < launch.simd_executed[simd]));
+    bool waited =
+        same_group && (epoch < checks.executed || (am_thread_of(record) / AM_SIMD_WIDTH == simd &&
+                                                   epoch < launch.simd_executed[simd]));
     am_finding found = finding(waited ? AM_BARRIER_FLAGS : AM_RACE, AM_ERROR);
     found.other_site = am_site_of(record);
     found.other_access = other_access;
@@ -98,7 +103,7 @@ struct Check {
     unsigned epoch = am_epoch_of(cell.write);
     unsigned other = am_thread_of(cell.write);
     if (epoch < checks.first[region->memory]) return;
-    bool was_atomic = cell.write & kAtomicWrite;
+    bool was_atomic = cell.write & kAtomic;
     if (was_atomic && atomic()) return;
     if (epoch >= checks.group_first) {
       if (other == thread || epoch < checks.ordered[region->memory]) return;
@@ -111,40 +116,17 @@ struct Check {
   void against_reads(const am_cell& cell) {
     unsigned epoch = am_epoch_of(cell.read);
     unsigned other = am_thread_of(cell.read);
-    unsigned readers = cell.read & kReaders;
+    unsigned readers = am_readers_of(cell.read);
     if (epoch < checks.first[region->memory]) return;
-    if ((cell.read & kAtomicReads) && atomic()) return;
+    if ((cell.read & kAtomic) && atomic()) return;
     if (epoch >= checks.group_first && readers != AM_OTHER_THREADGROUP) {
       if (epoch < checks.ordered[region->memory]) return;
       if (readers == AM_ONE_THREAD && other == thread) return;
       if (readers != AM_SEVERAL_SIMDGROUPS && behind_simdgroup_barrier(epoch, other)) return;
     }
     bool known = other != thread && readers != AM_OTHER_THREADGROUP;
-    unsigned other_access = cell.read & kAtomicReads ? AM_READ | AM_ATOMIC : AM_READ;
+    unsigned other_access = cell.read & kAtomic ? AM_READ | AM_ATOMIC : AM_READ;
     conflict(cell.read, other_access, known ? other : kNoThread);
-  }
-
-  void note_read(am_cell& cell) {
-    unsigned long mine = am_record(checks.epoch, thread, site, atomic() ? kAtomicReads : 0);
-    unsigned long before = cell.read;
-    unsigned epoch = am_epoch_of(before);
-    unsigned readers = before & kReaders;
-    if (epoch < checks.first[region->memory]) {
-      cell.read = mine;
-      return;
-    }
-    unsigned long plain = before & mine & kAtomicReads;
-    if (epoch < checks.group_first) {
-      readers = AM_OTHER_THREADGROUP;
-    } else if (epoch < checks.ordered[region->memory] && readers != AM_OTHER_THREADGROUP) {
-      cell.read = mine;
-      return;
-    } else if (am_thread_of(before) != thread) {
-      bool same = am_thread_of(before) / AM_SIMD_WIDTH == thread / AM_SIMD_WIDTH;
-      unsigned seen = same ? AM_ONE_SIMDGROUP : AM_SEVERAL_SIMDGROUPS;
-      readers = readers > seen ? readers : seen;
-    }
-    cell.read = (mine & ~(unsigned long)(kReaders | kAtomicReads)) | readers | plain;
   }
 
   bool never_written(const am_cell& cell) const {
@@ -169,9 +151,10 @@ struct Check {
       against_write(cell);
       if (writes()) {
         against_reads(cell);
-        cell.write = am_record(checks.epoch, thread, site, atomic() ? kAtomicWrite : 0);
+        cell.write = am_record(checks.epoch, thread, site, AM_ONE_THREAD, mark());
+        cell.read &= ~(unsigned long)kOpen;
       } else {
-        note_read(cell);
+        cell.read = joined(checks, region->memory, cell.read, thread, site, mark());
       }
     }
     if (missing) read_nothing();
@@ -230,7 +213,8 @@ char* am_check_slowly(am_checks* checks, unsigned region, char* address, unsigne
                       unsigned access, unsigned site, unsigned thread) {
   am_checked_launch& launch = *(am_checked_launch*)checks;
   judge_pending(launch);
-  Check check = {launch, *checks, region, &checks->regions[region], address, size, access, site, thread, 0};
+  Check check = {launch, *checks, region, &checks->regions[region], address, size, access,
+                 site,   thread,  0};
   return check.run();
 }
 
@@ -238,8 +222,8 @@ char* am_check_array_slowly(am_checks* checks, char* base, unsigned long array_s
                             char* address, unsigned long size, unsigned access, unsigned site,
                             unsigned thread) {
   am_checked_launch& launch = *(am_checked_launch*)checks;
-  Check check = {launch, *checks, kUnknownRegion, nullptr, address, size, access, site, thread,
-                 address - base};
+  Check check = {launch, *checks, kUnknownRegion, nullptr, address,
+                 size,   access,  site,           thread,  address - base};
   if (size > array_size || (unsigned long)(address - base) > array_size - size) {
     check.add(AM_OUT_OF_BOUNDS, AM_ERROR);
     return launch.sink;
@@ -251,8 +235,8 @@ char* am_check_array_slowly(am_checks* checks, char* base, unsigned long array_s
 char* am_check_table_slowly(am_checks* checks, char* base, unsigned long table_size, char* address,
                             unsigned long size, unsigned access, unsigned site, unsigned thread) {
   am_checked_launch& launch = *(am_checked_launch*)checks;
-  Check check = {launch, *checks, kUnknownRegion, nullptr, address, size, access, site, thread,
-                 address - base};
+  Check check = {launch, *checks, kUnknownRegion, nullptr, address,
+                 size,   access,  site,           thread,  address - base};
   bool outside = size > table_size || (unsigned long)(address - base) > table_size - size;
   check.add(outside ? AM_OUT_OF_BOUNDS : AM_READ_ONLY, AM_ERROR);
   return launch.sink;
@@ -269,7 +253,8 @@ void am_check_taken_slowly(am_checks* checks, bool taken, unsigned site, unsigne
   launch.doubt[thread] = 0;
 }
 
-// Functions that are not part of the kernel's own body find their thread here; launches are one at a time.
+// Functions that are not part of the kernel's own body find their thread here; launches are one at
+// a time.
 static am_checks* current_checks;
 static unsigned current_thread;
 
@@ -279,7 +264,8 @@ void am_check_enter(am_checks* checks, unsigned thread) {
 }
 
 char* am_check_here(char* address, unsigned long size, unsigned access, unsigned site) {
-  return am_check_slowly(current_checks, kUnknownRegion, address, size, access, site, current_thread);
+  return am_check_slowly(current_checks, kUnknownRegion, address, size, access, site,
+                         current_thread);
 }
 
 void am_check_event(am_checks* checks, unsigned kind, unsigned site, unsigned thread) {

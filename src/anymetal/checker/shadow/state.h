@@ -1,8 +1,8 @@
 // The checker's memory of a launch: who touched which bytes, when, and what may be touched at all.
 //
-// Time is an epoch: a counter that grows at every barrier and every threadgroup. A checked launch runs
-// its threadgroups one after the other, so that epochs order everything, and every run is the same.
-// checker/records.py mirrors the structures that Python fills or reads.
+// Time is an epoch: a counter that grows at every barrier and every threadgroup. A checked launch
+// runs its threadgroups one after the other, so that epochs order everything, and every run is the
+// same. checker/records.py mirrors the structures that Python fills or reads.
 #pragma once
 
 #include <anymetal/machine.h>
@@ -12,10 +12,12 @@ enum am_memory : unsigned { AM_DEVICE = 0, AM_THREADGROUP = 1 };
 // Bits: an atomic read-modify-write is AM_WRITE | AM_ATOMIC | AM_MODIFY.
 enum am_access : unsigned { AM_READ = 0, AM_WRITE = 1, AM_ATOMIC = 2, AM_MODIFY = 4 };
 
-// Last write and last reads of a few bytes. A record: epoch << 32 | thread << 22 | site << 6 | mark.
+// Last write and last reads of a few bytes. A record, from its highest bit: epoch (32 bits), kOpen,
+// am_readers (2), thread (10), site (16), two bits unused, kAtomic. Records compare as their epochs
+// do.
 struct am_cell {
-  unsigned long write;  // mark: 1 where it was atomic
-  unsigned long read;   // mark: am_readers, and 8 where every read was atomic
+  unsigned long write;
+  unsigned long read;
 };
 
 // Who has read a cell since the last barrier of the threadgroup.
@@ -26,7 +28,11 @@ enum am_readers : unsigned {
   AM_OTHER_THREADGROUP = 3,
 };
 
-constexpr unsigned kAtomicWrite = 1, kAtomicReads = 8, kReaders = 3;
+constexpr unsigned kSiteShift = 3, kThreadShift = 19, kReadersShift = 29;
+constexpr unsigned kAtomic = 1;  // the write was atomic, or every read was
+// Of reads: since the record's epoch began, the cell holds what any thread of the threadgroup may
+// read.
+constexpr unsigned kOpen = 1u << 31;
 
 // Bytes that belong to one buffer or one threadgroup variable.
 struct am_region {
@@ -37,7 +43,10 @@ struct am_region {
   unsigned shift;        // bytes of a cell, as a power of two
   unsigned memory;       // am_memory
   unsigned read_only;
-  unsigned fresh;        // 1: nothing is in it before the launch writes
+  unsigned fresh;  // 1: nothing is in it before the launch writes
+  // Whole cells of `extent`, by the bytes of a cell as a power of two: 0 at all but `shift`, and
+  // there too if cells and addresses are not in step.
+  unsigned long cells[4];
 };
 
 constexpr unsigned kBuffers = 31, kDynamic = 31, kMaxStatic = 256;
@@ -47,26 +56,40 @@ constexpr unsigned kUnknownRegion = kRegions;  // only the address tells
 
 struct am_checks {
   unsigned epoch;
-  unsigned first[2];         // epoch from which records count: of the launch for device memory, of
-                             // the threadgroup for threadgroup memory
-  unsigned group_first;      // epoch at the start of the threadgroup
-  unsigned ordered[2];       // epoch of the last threadgroup barrier that orders device, threadgroup
-  unsigned executed;         // epoch of the last threadgroup barrier, whatever it orders
+  unsigned first[2];     // epoch from which records count: of the launch for device memory, of
+                         // the threadgroup for threadgroup memory
+  unsigned group_first;  // epoch at the start of the threadgroup
+  unsigned ordered[2];   // epoch of the last threadgroup barrier that orders device, threadgroup
+  unsigned executed;     // epoch of the last threadgroup barrier, whatever it orders
   unsigned region_count;
-  unsigned static_count;     // regions from kFirstStatic on that are threadgroup variables
+  unsigned static_count;  // regions from kFirstStatic on that are threadgroup variables
   unsigned static_offset[kMaxStatic];  // of the threadgroup variables
   am_region regions[kRegions + 1];
 };
 
 AM_INLINE unsigned am_epoch_of(unsigned long record) { return record >> 32; }
-AM_INLINE unsigned am_thread_of(unsigned long record) { return record >> 22 & 1023; }
-AM_INLINE unsigned am_site_of(unsigned long record) { return record >> 6 & 0xffff; }
+AM_INLINE unsigned am_thread_of(unsigned long record) { return record >> kThreadShift & 1023; }
+AM_INLINE unsigned am_site_of(unsigned long record) { return record >> kSiteShift & 0xffff; }
+AM_INLINE unsigned am_readers_of(unsigned long record) { return record >> kReadersShift & 3; }
 
-AM_INLINE unsigned long am_record(unsigned epoch, unsigned thread, unsigned site, unsigned mark) {
-  return (unsigned long)epoch << 32 | (unsigned long)thread << 22 | site << 6 | mark;
+// The oldest record of an epoch.
+AM_INLINE unsigned long am_since(unsigned epoch) { return (unsigned long)epoch << 32; }
+
+AM_INLINE unsigned long am_record(unsigned epoch, unsigned thread, unsigned site,
+                                  unsigned readers = AM_ONE_THREAD, unsigned marks = 0) {
+  return am_since(epoch) | readers << kReadersShift | thread << kThreadShift | site << kSiteShift |
+         marks;
 }
 
+// These leave the registers of the kernel's loop as they are, so that it keeps its values there.
+#define AM_OUT_OF_LINE __attribute__((preserve_most))
+
 extern "C" {
+// Reads and writes that a glance at one cell does not settle.
+AM_OUT_OF_LINE char* am_check_read(am_checks* checks, unsigned region, char* address,
+                                   unsigned long size, unsigned site, unsigned thread);
+AM_OUT_OF_LINE char* am_check_write(am_checks* checks, unsigned region, char* address,
+                                    unsigned long size, unsigned site, unsigned thread);
 // Everything that is not plainly in order; returns the address to use, a sink where it is wrong.
 char* am_check_slowly(am_checks* checks, unsigned region, char* address, unsigned long size,
                       unsigned access, unsigned site, unsigned thread);

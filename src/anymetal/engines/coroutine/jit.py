@@ -21,6 +21,9 @@ _FRAME_PARAMETER = re.compile(r"^(define .*@am_coroutine\.\w+\(ptr )", re.MULTIL
 def _initialise() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    # LLVM gives up on the question whether a pointer escapes after 100 uses, and the frame of a
+    # checked kernel has more: matmul 512^3 would reload six values of its frame in every iteration.
+    llvm.set_option("anymetal", "-capture-tracking-max-uses-to-explore=4000")
 
 
 def _target_machine(level: int) -> llvm.TargetMachine:

@@ -1,0 +1,55 @@
+// The rules of a cell: which records are in no conflict with an access, and what a read leaves.
+#pragma once
+
+#include "state.h"
+
+// Whether `record` can be in no conflict with `thread` now: of an earlier launch, behind a barrier
+// of this threadgroup, or its own. (Behind a simdgroup barrier counts too, but is left to the slow
+// path.)
+AM_INLINE bool settled(const am_checks& checks, unsigned memory, unsigned long record,
+                       unsigned thread) {
+  unsigned epoch = am_epoch_of(record);
+  if (epoch < checks.first[memory]) return true;
+  return epoch >= checks.group_first &&
+         (epoch < checks.ordered[memory] || am_thread_of(record) == thread);
+}
+
+AM_INLINE bool may_read(const am_checks& checks, const am_region& region, const am_cell& cell,
+                        unsigned thread) {
+  if (region.fresh && am_epoch_of(cell.write) < checks.first[region.memory]) return false;
+  return settled(checks, region.memory, cell.write, thread) && !(cell.read & kAtomic);
+}
+
+AM_INLINE bool may_write(const am_checks& checks, const am_region& region, const am_cell& cell,
+                         unsigned thread) {
+  unsigned memory = region.memory, epoch = am_epoch_of(cell.read);
+  if (!settled(checks, memory, cell.write, thread)) return false;
+  if (!settled(checks, memory, cell.read, thread)) return false;
+  unsigned readers = am_readers_of(cell.read);
+  return epoch < checks.first[memory] || readers == AM_ONE_THREAD ||
+         (epoch < checks.ordered[memory] && readers != AM_OTHER_THREADGROUP);
+}
+
+// Who has read a cell, once `thread` has read it too.
+AM_INLINE unsigned readers_with(unsigned long before, unsigned thread) {
+  unsigned readers = am_readers_of(before), other = am_thread_of(before);
+  if (other == thread) return readers;
+  unsigned seen =
+      other / AM_SIMD_WIDTH == thread / AM_SIMD_WIDTH ? AM_ONE_SIMDGROUP : AM_SEVERAL_SIMDGROUPS;
+  return readers > seen ? readers : seen;
+}
+
+// The record of a read, joined with what was known of earlier ones.
+AM_INLINE unsigned long joined(const am_checks& checks, unsigned memory, unsigned long before,
+                               unsigned thread, unsigned site, unsigned atomic) {
+  unsigned epoch = am_epoch_of(before), readers = am_readers_of(before);
+  if (epoch < checks.first[memory])
+    return am_record(checks.epoch, thread, site, AM_ONE_THREAD, atomic);
+  if (epoch < checks.group_first)
+    readers = AM_OTHER_THREADGROUP;
+  else if (epoch < checks.ordered[memory] && readers != AM_OTHER_THREADGROUP)
+    return am_record(checks.epoch, thread, site, AM_ONE_THREAD, atomic);
+  else
+    readers = readers_with(before, thread);
+  return am_record(checks.epoch, thread, site, readers, atomic & before & kAtomic);
+}
