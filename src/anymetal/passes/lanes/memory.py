@@ -1,0 +1,335 @@
+"""Loads and stores of 32 lanes: one scalar, one vector, a few vectors and a permutation, or a gather."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from anymetal.passes.lanes.facts import WIDTH, ZERO, Lanes
+from anymetal.passes.lanes.graph import NotVectorisable
+from anymetal.passes.lanes.values import MASK, Code, Value, lanes_text, vector_type
+from anymetal.passes.operands import Parsed
+
+ALL = "splat (i1 true)"
+# The widest piece of memory that several accesses are drawn together to.
+_WIDEST_BYTES = 1024
+
+
+@dataclass
+class Access:
+    """One load or store of one scalar type by the lanes of a mask (None: all)."""
+
+    kind: str
+    address: Value
+    align: int
+    mask: str | None
+    invariant: bool = False
+    volatile: bool = False
+
+
+class Memory:
+    """Writes plain loads and stores."""
+
+    def __init__(self, code: Code) -> None:
+        self._code = code
+
+    # ---- from instructions -------------------------------------------------------------------
+
+    def load(self, parsed: Parsed, address: Value, mask: str | None) -> Value:
+        code = self._code
+        if address.facts.is_uniform:
+            return code.uniform(parsed.kind, self._scalar_load(parsed, address))
+        pieces = self._pieces(parsed, parsed.kind, address, mask)
+        return code.assembled(parsed.kind, iter([self._load(piece) for piece in pieces]))
+
+    def store(self, parsed: Parsed, value: Value, address: Value, mask: str | None) -> None:
+        if address.facts.is_uniform and value.facts.is_uniform:
+            self._scalar_store(parsed, self._code.scalar(value), value.kind, address)
+            return
+        leaves = self._code.leaves_of(value)
+        pieces = self._pieces(parsed, value.kind, address, mask)
+        for piece, leaf in zip(pieces, leaves, strict=True):
+            self._store(piece, leaf)
+
+    def _scalar_load(self, parsed: Parsed, address: Value) -> str:
+        suffix = ", !invariant.load !4000000" if parsed.is_invariant else ""
+        order = f" {parsed.ordering}" if parsed.is_atomic else ""
+        words = "load" + (" atomic" if parsed.is_atomic else "")
+        words += " volatile" if parsed.is_volatile else ""
+        place = f"ptr {self._code.scalar(address)}{order}, align {parsed.align}"
+        return self._code.op(f"{words} {parsed.kind}, {place}{suffix}")
+
+    def _scalar_store(self, parsed: Parsed, text: str, kind: str, address: Value) -> None:
+        order = f" {parsed.ordering}" if parsed.is_atomic else ""
+        words = "store" + (" atomic" if parsed.is_atomic else "")
+        words += " volatile" if parsed.is_volatile else ""
+        place = f"ptr {self._code.scalar(address)}{order}, align {parsed.align}"
+        self._code.line(f"{words} {kind} {text}, {place}")
+
+    def _pieces(
+        self, parsed: Parsed, kind: str, address: Value, mask: str | None
+    ) -> Iterator[Access]:
+        """An access for each scalar of a type."""
+        if kind == "i1" or any(leaf == "i1" for leaf in self._code.types.leaves(kind)):
+            raise NotVectorisable("a vector of bits in memory, differing from lane to lane")
+        for offset, leaf in self._scalars(kind, 0):
+            place = self.displaced(address, offset)
+            align = parsed.align if not offset else min(parsed.align, offset & -offset)
+            yield Access(leaf, place, align, mask, parsed.is_invariant, parsed.is_volatile)
+
+    def _scalars(self, kind: str, start: int) -> Iterator[tuple[int, str]]:
+        parts = self._code.types.parts(kind)
+        if not parts:
+            yield start, kind
+        for number, part in enumerate(parts):
+            yield from self._scalars(part, start + self._code.types.offset(kind, number))
+
+    def displaced(self, address: Value, distance: int) -> Value:
+        """An address some bytes further on, in every lane."""
+        if distance == 0:
+            return address
+        code, facts = self._code, address.facts
+        if facts.offsets is None:
+            wide = vector_type("ptr")
+            moved = f"getelementptr i8, {wide} {code.vector(address)}, i64 {distance}"
+            return code.varying("ptr", code.op(moved))
+        from dataclasses import replace  # noqa: PLC0415
+
+        offsets = tuple(offset + distance for offset in facts.offsets)
+        compute = None
+        if address.compute is not None:
+            before = address
+
+            def compute() -> str:
+                wide = vector_type("ptr")
+                text = code.vector(before)
+                return code.op(f"getelementptr i8, {wide} {text}, i64 {distance}")
+
+        return Value(
+            "ptr",
+            replace(facts, offsets=offsets),
+            address.base,
+            condition=address.condition,
+            compute=compute,
+        )
+
+    # ---- one access --------------------------------------------------------------------------
+
+    def _load(self, access: Access) -> Value:
+        code, wide = self._code, vector_type(access.kind)
+        fast = self._fast_load(access)
+        if fast is None:
+            return code.varying(access.kind, self._gather(access))
+        if not access.address.condition:
+            return code.varying(access.kind, fast())
+        result = code.variable(wide)
+        self._either(
+            access.address.condition,
+            lambda: code.store(wide, fast(), result),
+            lambda: code.store(wide, self._gather(access), result),
+        )
+        return code.varying(access.kind, code.load(wide, result))
+
+    def _either(self, condition: str, yes: Callable[[], None], no: Callable[[], None]) -> None:
+        """Two ways of doing the same, chosen at run time."""
+        code = self._code
+        names = [code.fresh("quick"), code.fresh("slow"), code.fresh("done")]
+        code.branch(condition, names[0], names[1])
+        for name, way in zip(names, (yes, no), strict=False):
+            code.label(name)
+            with code.aside():
+                way()
+            code.jump(names[2])
+        code.label(names[2])
+
+    def _fast_load(self, access: Access) -> Callable[[], str] | None:
+        """How to load without a gather, if there is a way."""
+        offsets = access.address.facts.offsets
+        if offsets is None:
+            return None
+        size = self._code.types.size(access.kind)
+        if _is_contiguous(offsets, size):
+            return lambda: self._contiguous_load(access)
+        if offsets.count(offsets[0]) == WIDTH:
+            return lambda: self._broadcast_load(access)
+        span = covered_span(offsets, size) if access.mask is None else None
+        if span is not None:
+            return lambda: self._permuted_load(access, *span)
+        return None
+
+    def _place(self, access: Access, distance: int) -> str:
+        return self._code.moved("ptr", access.address.base, distance)
+
+    def _contiguous_load(self, access: Access) -> str:
+        code, wide = self._code, vector_type(access.kind)
+        assert access.address.facts.offsets is not None
+        place = self._place(access, access.address.facts.offsets[0])
+        if access.mask is None:
+            word = "load volatile" if access.volatile else "load"
+            suffix = ", !invariant.load !4000000" if access.invariant else ""
+            return code.op(f"{word} {wide}, ptr {place}, align {access.align}{suffix}")
+        name = f"llvm.masked.load.{mangled(wide)}.p0"
+        arguments = [
+            ("ptr", place) if False else (f"ptr align {access.align}", place),
+            (MASK, access.mask),
+            (wide, "zeroinitializer"),
+        ]
+        return self._intrinsic(wide, name, arguments)
+
+    def _broadcast_load(self, access: Access) -> str:
+        """All lanes read one place, but only where a condition holds: else it would be uniform."""
+        code = self._code
+        assert access.address.facts.offsets is not None
+        place = self._place(access, access.address.facts.offsets[0])
+        text = code.op(f"load {access.kind}, ptr {place}, align {access.align}")
+        return code.splat(access.kind, text)
+
+    def _permuted_load(self, access: Access, start: int, count: int) -> str:
+        """Lanes that read neighbouring elements in another order, some of them several times."""
+        code = self._code
+        offsets = access.address.facts.offsets
+        assert offsets is not None
+        size = code.types.size(access.kind)
+        whole = f"<{count} x {access.kind}>"
+        place = self._place(access, start)
+        text = code.op(f"load {whole}, ptr {place}, align {access.align}")
+        return self.picked(text, access.kind, count, [(o - start) // size for o in offsets])
+
+    def picked(self, text: str, kind: str, count: int, numbers: list[int]) -> str:
+        whole = f"<{count} x {kind}>"
+        mask = ", ".join(f"i32 {number}" for number in numbers)
+        return self._code.op(
+            f"shufflevector {whole} {text}, {whole} poison, <{len(numbers)} x i32> <{mask}>"
+        )
+
+    def _gather(self, access: Access) -> str:
+        wide = vector_type(access.kind)
+        pointers = self._code.vector(access.address)
+        name = f"llvm.masked.gather.{mangled(wide)}.v{WIDTH}p0"
+        arguments = [
+            (f"{vector_type('ptr')} align {access.align}", pointers),
+            (MASK, access.mask or ALL),
+            (wide, "zeroinitializer"),
+        ]
+        return self._intrinsic(wide, name, arguments)
+
+    def _store(self, access: Access, value: Value) -> None:
+        code = self._code
+        fast = self._fast_store(access, value)
+        if fast is None:
+            self._scatter(access, value)
+        elif access.address.condition:
+            code.vector(value)
+            self._either(access.address.condition, fast, lambda: self._scatter(access, value))
+        else:
+            fast()
+
+    def _fast_store(self, access: Access, value: Value) -> Callable[[], None] | None:
+        offsets = access.address.facts.offsets
+        if offsets is None:
+            return None
+        size = self._code.types.size(access.kind)
+        if _is_contiguous(offsets, size):
+            return lambda: self._contiguous_store(access, value)
+        if offsets.count(offsets[0]) == WIDTH:
+            return lambda: self._last_store(access, value)
+        span = covered_span(offsets, size) if access.mask is None else None
+        if span is not None:
+            return lambda: self._permuted_store(access, value, *span)
+        return None
+
+    def _contiguous_store(self, access: Access, value: Value) -> None:
+        code, wide = self._code, vector_type(access.kind)
+        assert access.address.facts.offsets is not None
+        text = code.vector(value)
+        place = self._place(access, access.address.facts.offsets[0])
+        if access.mask is None:
+            word = "store volatile" if access.volatile else "store"
+            code.line(f"{word} {wide} {text}, ptr {place}, align {access.align}")
+            return
+        name = f"llvm.masked.store.{mangled(wide)}.p0"
+        arguments = [(wide, text), (f"ptr align {access.align}", place), (MASK, access.mask)]
+        self._intrinsic("void", name, arguments)
+
+    def _last_store(self, access: Access, value: Value) -> None:
+        """All lanes write one place: the last one's value stays."""
+        code = self._code
+        assert access.address.facts.offsets is not None
+        place = self._place(access, access.address.facts.offsets[0])
+        if value.facts.is_uniform:
+            text = code.scalar(value)
+        else:
+            lane = str(WIDTH - 1)
+            if access.mask is not None:
+                zeros = code.call(
+                    "i32", "llvm.ctlz.i32", [("i32", code.bits(access.mask)), ("i1", "true")]
+                )
+                lane = code.op(f"sub i32 {WIDTH - 1}, {zeros}")
+            text = code.op(
+                f"extractelement {vector_type(access.kind)} {code.vector(value)}, i32 {lane}"
+            )
+        code.line(f"store {access.kind} {text}, ptr {place}, align {access.align}")
+
+    def _permuted_store(self, access: Access, value: Value, start: int, count: int) -> None:
+        code = self._code
+        offsets = access.address.facts.offsets
+        assert offsets is not None
+        size = code.types.size(access.kind)
+        lane_at = {(offset - start) // size: lane for lane, offset in enumerate(offsets)}
+        text = self.picked(
+            code.vector(value), access.kind, WIDTH, [lane_at[place] for place in range(count)]
+        )
+        place = self._place(access, start)
+        code.line(f"store <{count} x {access.kind}> {text}, ptr {place}, align {access.align}")
+
+    def _scatter(self, access: Access, value: Value) -> None:
+        wide = vector_type(access.kind)
+        name = f"llvm.masked.scatter.{mangled(wide)}.v{WIDTH}p0"
+        arguments = [
+            (wide, self._code.vector(value)),
+            (f"{vector_type('ptr')} align {access.align}", self._code.vector(access.address)),
+            (MASK, access.mask or ALL),
+        ]
+        self._intrinsic("void", name, arguments)
+
+    def _intrinsic(self, kind: str, name: str, arguments: list[tuple[str, str]]) -> str:
+        code = self._code
+        plain = ", ".join(typed.split(" align ")[0] for typed, _ in arguments)
+        code.declarations.add(f"declare {kind} @{name}({plain})")
+        listed = ", ".join(f"{typed} {text}" for typed, text in arguments)
+        text = f"call {kind} @{name}({listed})"
+        if kind == "void":
+            code.line(text)
+            return ""
+        return code.op(text)
+
+
+def _is_contiguous(offsets: Lanes, size: int) -> bool:
+    first = offsets[0]
+    return all(offset == first + lane * size for lane, offset in enumerate(offsets))
+
+
+def covered_span(offsets: tuple[int, ...], size: int) -> tuple[int, int] | None:
+    """First byte and number of elements, if the offsets touch every element of a stretch."""
+    places = set(offsets)
+    start, end = min(places), max(places) + size
+    if (end - start) % size or end - start > _WIDEST_BYTES:
+        return None
+    count = (end - start) // size
+    if len(places) != count or any((place - start) % size for place in places):
+        return None
+    return start, count
+
+
+_LETTERS = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16", "ptr": "p0"}
+
+
+def mangled(kind: str) -> str:
+    """A type as it stands in an intrinsic's name."""
+    if kind.startswith("<"):
+        count, element = kind[1:-1].split(" x ", 1)
+        return f"v{count}{mangled(element)}"
+    return _LETTERS.get(kind, kind)
+
+
+__all__ = ["ALL", "Access", "Memory", "ZERO", "covered_span", "lanes_text", "mangled"]

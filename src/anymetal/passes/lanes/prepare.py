@@ -1,0 +1,67 @@
+"""From a kernel's IR to its vectorised form: normalise, take apart, write anew, tidy up."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from anymetal.passes.ir import Instruction, Module
+from anymetal.passes.lanes.calls import STOP
+from anymetal.passes.lanes.kernel import read_kernel
+from anymetal.passes.lanes.rules import GroupShape
+from anymetal.passes.lanes.vectorise import Vectoriser
+from anymetal.passes.machine import GROUP_MAIN, THREAD_MAIN, kept_attributes, parameters_of
+
+_WHAT = re.compile(r"\((i32 [^)]*?\d+)\)")
+
+
+def replace_suspends(module: Module) -> None:
+    """`am_suspend` returns whether to leave; vector code leaves only at barriers, its own way."""
+    function = module.function(THREAD_MAIN)
+    for block in function.blocks:
+        changed: list[Instruction] = []
+        for instruction in block.instructions:
+            if instruction.callee == "am_suspend":
+                what = _WHAT.search(instruction.text)
+                assert what is not None, instruction.text
+                changed.append(Instruction(f"call void @{STOP}({what.group(1)}) #900"))
+                changed.append(Instruction(f"{instruction.result} = add i8 0, 0"))
+            else:
+                changed.append(instruction)
+        block.instructions = changed
+    module.parts.append(f"declare void @{STOP}(i32) #900")
+    module.parts.append("attributes #900 = { convergent noduplicate nomerge nounwind }")
+
+
+def drop_group_loop(module: Module) -> None:
+    """The loop over single threads is not needed; the kernel must not be inlined into it."""
+    module.remove(module.function(GROUP_MAIN))
+
+
+@dataclass(frozen=True)
+class Vectorised:
+    """What came of it: whether simdgroups wait for each other."""
+
+    has_barriers: bool
+
+
+def vectorise(module: Module, shape: GroupShape) -> Vectorised:
+    """Replaces the kernel by one that runs a whole simdgroup; raises NotVectorisable."""
+    function = module.function(THREAD_MAIN)
+    kernel = read_kernel(module, function)
+    vectoriser = Vectoriser(kernel, shape)
+    body = vectoriser.body()
+    parameters = ", ".join(f"ptr noalias {name}" for name in parameters_of(function))
+    attributes = re.sub(
+        r'"(?:min-legal-vector-width|prefer-vector-width)"="\d+" ?',
+        "",
+        kept_attributes(module, function),
+    )
+    header = f"define void @{THREAD_MAIN}({parameters}) nounwind {attributes} {{"
+    index = module.parts.index(function)
+    module.parts[index] = "\n".join([header, *body, "}"])
+    for declaration in vectoriser.declarations:
+        module.declare(declaration)
+    if not any(isinstance(p, str) and p.startswith("!4000000") for p in module.parts):
+        module.parts.append("!4000000 = !{}")
+    return Vectorised(vectoriser.has_barriers)
