@@ -80,7 +80,7 @@ def _generate(ir: str, shape: GroupShape) -> tuple[bytes, dict[str, Any]]:
         module = parse(text)
         make_coroutine(module, _FRAME_ALIGNMENT)
         text = str(module)
-    code = jit.object_code(text, level=3, vectorise=False)
+    code = jit.object_code(text, level=1, vectorise=False)
     return code, asdict(result)
 
 

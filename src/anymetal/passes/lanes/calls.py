@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from anymetal.passes.lanes import facts as lanes
 from anymetal.passes.lanes.facts import WIDTH
@@ -77,8 +78,6 @@ class Calls:
         return code.varying(parsed.kind, code.call(wide, full, arguments, parsed.flags))
 
     def _by_part(self, parsed: Parsed, name: str, operands: list[Value]) -> Value:
-        from dataclasses import replace  # noqa: PLC0415
-
         code = self._code
         part = replace(parsed, kind=code.types.parts(parsed.kind)[0])
         split = [

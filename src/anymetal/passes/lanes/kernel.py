@@ -22,7 +22,6 @@ _NOTES = (
     "llvm.invariant.",
 )
 
-
 @dataclass
 class Kernel:
     """The function that one thread runs, as structured instructions."""

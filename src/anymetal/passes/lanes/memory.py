@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from anymetal.passes.lanes.facts import WIDTH, ZERO, Lanes
+from anymetal.passes.lanes.facts import WIDTH, Lanes, width_of
 from anymetal.passes.lanes.graph import NotVectorisable
-from anymetal.passes.lanes.values import MASK, Code, Value, lanes_text, vector_type
+from anymetal.passes.lanes.values import MASK, Code, Value, vector_type
 from anymetal.passes.operands import Parsed
 
 ALL = "splat (i1 true)"
@@ -32,6 +32,7 @@ class Memory:
 
     def __init__(self, code: Code) -> None:
         self._code = code
+        self._spare = ""
 
     # ---- from instructions -------------------------------------------------------------------
 
@@ -93,8 +94,6 @@ class Memory:
             wide = vector_type("ptr")
             moved = f"getelementptr i8, {wide} {code.vector(address)}, i64 {distance}"
             return code.varying("ptr", code.op(moved))
-        from dataclasses import replace  # noqa: PLC0415
-
         offsets = tuple(offset + distance for offset in facts.offsets)
         compute = None
         if address.compute is not None:
@@ -117,6 +116,9 @@ class Memory:
 
     def _load(self, access: Access) -> Value:
         code, wide = self._code, vector_type(access.kind)
+        odd = _odd_parts(access.kind)
+        if odd:
+            return self._odd_load(access, odd)
         fast = self._fast_load(access)
         if fast is None:
             return code.varying(access.kind, self._gather(access))
@@ -170,7 +172,7 @@ class Memory:
             return code.op(f"{word} {wide}, ptr {place}, align {access.align}{suffix}")
         name = f"llvm.masked.load.{mangled(wide)}.p0"
         arguments = [
-            ("ptr", place) if False else (f"ptr align {access.align}", place),
+            (f"ptr align {access.align}", place),
             (MASK, access.mask),
             (wide, "zeroinitializer"),
         ]
@@ -204,17 +206,46 @@ class Memory:
 
     def _gather(self, access: Access) -> str:
         wide = vector_type(access.kind)
-        pointers = self._code.vector(access.address)
+        pointers, mask = self._reachable(access)
         name = f"llvm.masked.gather.{mangled(wide)}.v{WIDTH}p0"
         arguments = [
             (f"{vector_type('ptr')} align {access.align}", pointers),
-            (MASK, access.mask or ALL),
+            (MASK, mask),
             (wide, "zeroinitializer"),
         ]
         return self._intrinsic(wide, name, arguments)
 
+    def _odd_load(self, access: Access, odd: list[tuple[int, str]]) -> Value:
+        """An integer of, say, 24 bits, in parts that processors know."""
+        code, wide = self._code, vector_type(access.kind)
+        word = ""
+        for offset, kind in odd:
+            part = self._load(self._part(access, offset, kind))
+            text = code.op(f"zext {vector_type(kind)} {code.vector(part)} to {wide}")
+            if offset:
+                text = code.op(f"shl {wide} {text}, splat ({access.kind} {offset * 8})")
+            word = code.op(f"or {wide} {word}, {text}") if word else text
+        return code.varying(access.kind, word)
+
+    def _odd_store(self, access: Access, value: Value, odd: list[tuple[int, str]]) -> None:
+        code, wide = self._code, vector_type(access.kind)
+        for offset, kind in odd:
+            text = code.vector(value)
+            if offset:
+                text = code.op(f"lshr {wide} {text}, splat ({access.kind} {offset * 8})")
+            text = code.op(f"trunc {wide} {text} to {vector_type(kind)}")
+            self._store(self._part(access, offset, kind), code.varying(kind, text))
+
+    def _part(self, access: Access, offset: int, kind: str) -> Access:
+        address = self.displaced(access.address, offset)
+        return Access(kind, address, 1, access.mask, access.invariant, access.volatile)
+
     def _store(self, access: Access, value: Value) -> None:
         code = self._code
+        odd = _odd_parts(access.kind)
+        if odd:
+            self._odd_store(access, value, odd)
+            return
         fast = self._fast_store(access, value)
         if fast is None:
             self._scatter(access, value)
@@ -284,13 +315,37 @@ class Memory:
 
     def _scatter(self, access: Access, value: Value) -> None:
         wide = vector_type(access.kind)
+        pointers, mask = self._reachable(access)
         name = f"llvm.masked.scatter.{mangled(wide)}.v{WIDTH}p0"
         arguments = [
             (wide, self._code.vector(value)),
-            (f"{vector_type('ptr')} align {access.align}", self._code.vector(access.address)),
-            (MASK, access.mask or ALL),
+            (f"{vector_type('ptr')} align {access.align}", pointers),
+            (MASK, mask),
         ]
         self._intrinsic("void", name, arguments)
+
+    def _reachable(self, access: Access) -> tuple[str, str]:
+        """Addresses, and the lanes to be asked for them.
+
+        Processors gather nothing below 4 bytes, and LLVM writes a branch a lane instead. So lanes
+        that are not active get an address that is always there, and all of them are asked.
+        """
+        code = self._code
+        pointers = code.vector(access.address)
+        small = code.types.size(access.kind) < 4
+        code.extra_weight += 3 * WIDTH if small else 4
+        if access.mask is None or not small:
+            return pointers, access.mask or ALL
+        nowhere = code.splat("ptr", self._nowhere())
+        wide = vector_type("ptr")
+        chosen = f"select {MASK} {access.mask}, {wide} {pointers}, {wide} {nowhere}"
+        return code.op(chosen), ALL
+
+    def _nowhere(self) -> str:
+        """Eight bytes that nobody looks at."""
+        if not self._spare:
+            self._spare = self._code.variable("i64", align=8)
+        return self._spare
 
     def _intrinsic(self, kind: str, name: str, arguments: list[tuple[str, str]]) -> str:
         code = self._code
@@ -302,6 +357,21 @@ class Memory:
             code.line(text)
             return ""
         return code.op(text)
+
+
+def _odd_parts(kind: str) -> list[tuple[int, str]]:
+    """Offsets and types of the usual integers that an unusual one is made of."""
+    width = width_of(kind) if kind != "ptr" else None
+    if width is None or width in (8, 16, 32, 64):
+        return []
+    if width % 8:
+        raise NotVectorisable(f"{kind} in memory")
+    parts, offset = [], 0
+    for bits in (64, 32, 16, 8):
+        while width - offset * 8 >= bits:
+            parts.append((offset, f"i{bits}"))
+            offset += bits // 8
+    return parts
 
 
 def _is_contiguous(offsets: Lanes, size: int) -> bool:
@@ -332,4 +402,4 @@ def mangled(kind: str) -> str:
     return _LETTERS.get(kind, kind)
 
 
-__all__ = ["ALL", "Access", "Memory", "ZERO", "covered_span", "lanes_text", "mangled"]
+__all__ = ["ALL", "Access", "Memory", "covered_span", "mangled"]

@@ -44,6 +44,7 @@ class Code:
         self.variables: list[str] = []
         self.declarations: set[str] = set()
         self.attributes = ""
+        self.extra_weight = 0  # of instructions that LLVM takes apart into one for each lane
         self._number = 0
         self._aside = 0
 
@@ -102,6 +103,11 @@ class Code:
     @property
     def is_aside(self) -> bool:
         return self._aside > 0
+
+    @property
+    def weight(self) -> int:
+        """About how many instructions LLVM has to deal with."""
+        return len(self.lines) + self.extra_weight
 
     # ---- making values -----------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ from anymetal.passes.lanes.values import MASK, Code, Value, lanes_text, vector_t
 from anymetal.passes.operands import Operand, Parsed
 
 LIVE_LANES = 12  # machine.h: am_simdgroup::threads
-_LONGEST = 60_000  # lines: beyond that, compiling takes too long to be worth it
+_HEAVIEST = 9_000  # instructions: LLVM takes a second for about 5,000
 
 
 @dataclass
@@ -106,8 +106,8 @@ class Vectoriser:
             self._write_full(label)
         while self._pending:
             self._write_region(self._pending.pop(0))
-            if len(code.lines) > _LONGEST:
-                raise NotVectorisable("too many divergent branches: the code would be very long")
+            if code.weight > _HEAVIEST:
+                raise NotVectorisable("its vector code would be so long that compiling it takes seconds")
         code.label("am.done")
         code.line("ret void")
         return ["entry:", *code.variables, *code.lines]
