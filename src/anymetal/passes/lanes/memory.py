@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 
 from anymetal.passes.lanes.facts import WIDTH, Lanes, width_of
 from anymetal.passes.lanes.graph import NotVectorisable
+from anymetal.passes.lanes.together import Stretch, stretch_of
 from anymetal.passes.lanes.values import MASK, Code, Value, vector_type
 from anymetal.passes.operands import Parsed
 
 ALL = "splat (i1 true)"
-# The widest piece of memory that several accesses are drawn together to.
-_WIDEST_BYTES = 1024
 
 
 @dataclass
@@ -66,6 +65,21 @@ class Memory:
         words += " volatile" if parsed.is_volatile else ""
         place = f"ptr {self._code.scalar(address)}{order}, align {parsed.align}"
         self._code.line(f"{words} {kind} {text}, {place}")
+
+    def is_simple(self, parsed: Parsed, kind: str) -> bool:
+        """A plain access to one ordinary scalar."""
+        if parsed.is_atomic or parsed.is_volatile or self._code.types.parts(kind) or kind == "i1":
+            return False
+        return not _odd_parts(kind)
+
+    def needs_company(self, kind: str, address: Value) -> bool:
+        """Whether an access is slow alone, but may not be with its neighbours."""
+        offsets = address.facts.offsets
+        if offsets is None or not address.facts.is_pattern:
+            return False
+        return not _is_contiguous(offsets, self._code.types.size(kind)) and (
+            stretch_of([offsets], self._code.types.size(kind)) is None
+        )
 
     def _pieces(
         self, parsed: Parsed, kind: str, address: Value, mask: str | None
@@ -154,9 +168,8 @@ class Memory:
             return lambda: self._contiguous_load(access)
         if offsets.count(offsets[0]) == WIDTH:
             return lambda: self._broadcast_load(access)
-        span = covered_span(offsets, size) if access.mask is None else None
-        if span is not None:
-            return lambda: self._permuted_load(access, *span)
+        if self._stretch([access]) is not None:
+            return lambda: self._stretch_load([access])[0]
         return None
 
     def _place(self, access: Access, distance: int) -> str:
@@ -186,16 +199,109 @@ class Memory:
         text = code.op(f"load {access.kind}, ptr {place}, align {access.align}")
         return code.splat(access.kind, text)
 
-    def _permuted_load(self, access: Access, start: int, count: int) -> str:
-        """Lanes that read neighbouring elements in another order, some of them several times."""
-        code = self._code
-        offsets = access.address.facts.offsets
-        assert offsets is not None
-        size = code.types.size(access.kind)
-        whole = f"<{count} x {access.kind}>"
-        place = self._place(access, start)
-        text = code.op(f"load {whole}, ptr {place}, align {access.align}")
-        return self.picked(text, access.kind, count, [(o - start) // size for o in offsets])
+    def load_together(self, accesses: list[Access]) -> list[Value]:
+        """Loads that cover a stretch of memory: one wide load, and a permutation each."""
+        code, kind = self._code, accesses[0].kind
+        wide, condition = vector_type(kind), accesses[0].address.condition
+        if not condition:
+            return [code.varying(kind, text) for text in self._stretch_load(accesses)]
+        results = [code.variable(wide) for _ in accesses]
+
+        def quick() -> None:
+            for text, result in zip(self._stretch_load(accesses), results, strict=True):
+                code.store(wide, text, result)
+
+        def slow() -> None:
+            for access, result in zip(accesses, results, strict=True):
+                code.store(wide, self._gather(access), result)
+
+        self._either(condition, quick, slow)
+        return [code.varying(kind, code.load(wide, result)) for result in results]
+
+    def _stretch(self, accesses: list[Access]) -> Stretch | None:
+        offsets = [access.address.facts.offsets for access in accesses]
+        size = self._code.types.size(accesses[0].kind)
+        return stretch_of([o for o in offsets if o is not None], size)
+
+    def _stretch_load(self, accesses: list[Access]) -> list[str]:
+        code, first = self._code, accesses[0]
+        stretch = self._stretch(accesses)
+        assert stretch is not None
+        whole = f"<{stretch.count} x {first.kind}>"
+        place = self._place(first, stretch.start)
+        if first.mask is None:
+            suffix = ", !invariant.load !4000000" if first.invariant else ""
+            text = code.op(f"load {whole}, ptr {place}, align {first.align}{suffix}")
+        else:
+            arguments = [
+                (f"ptr align {first.align}", place),
+                (f"<{stretch.count} x i1>", self._stretched_mask(first.mask, stretch)),
+                (whole, "zeroinitializer"),
+            ]
+            text = self._intrinsic(whole, f"llvm.masked.load.{mangled(whole)}.p0", arguments)
+        where = {owner: number for number, owner in enumerate(stretch.owners)}
+        return [
+            self.picked(
+                text, first.kind, stretch.count, [where[number, lane] for lane in range(WIDTH)]
+            )
+            for number in range(len(accesses))
+        ]
+
+    def _stretched_mask(self, mask: str, stretch: Stretch) -> str:
+        return self.picked(mask, "i1", WIDTH, [lane for _, lane in stretch.owners])
+
+    def store_together(self, accesses: list[Access], values: list[Value]) -> None:
+        """Stores that cover a stretch of memory: a permutation, and one wide store."""
+        code, condition = self._code, accesses[0].address.condition
+        for value in values:
+            code.vector(value)
+        if not condition:
+            self._stretch_store(accesses, values)
+            return
+
+        def slow() -> None:
+            for access, value in zip(accesses, values, strict=True):
+                self._scatter(access, value)
+
+        self._either(condition, lambda: self._stretch_store(accesses, values), slow)
+
+    def _stretch_store(self, accesses: list[Access], values: list[Value]) -> None:
+        code, first = self._code, accesses[0]
+        stretch = self._stretch(accesses)
+        assert stretch is not None
+        texts = [code.vector(value) for value in values]
+        joined, count = self._joined(texts, first.kind)
+        numbers = [number * WIDTH + lane for number, lane in stretch.owners]
+        text = self.picked(joined, first.kind, count, numbers)
+        whole = f"<{stretch.count} x {first.kind}>"
+        place = self._place(first, stretch.start)
+        if first.mask is None:
+            code.line(f"store {whole} {text}, ptr {place}, align {first.align}")
+            return
+        mask = self._stretched_mask(first.mask, stretch)
+        arguments = [
+            (whole, text),
+            (f"ptr align {first.align}", place),
+            (f"<{stretch.count} x i1>", mask),
+        ]
+        self._intrinsic("void", f"llvm.masked.store.{mangled(whole)}.p0", arguments)
+
+    def _joined(self, texts: list[str], kind: str) -> tuple[str, int]:
+        """Vectors one behind the other; an odd number of them is filled up."""
+        count = WIDTH
+        while len(texts) > 1:
+            if len(texts) % 2:
+                texts = [*texts, "poison"]
+            part = f"<{count} x {kind}>"
+            numbers = ", ".join(f"i32 {number}" for number in range(2 * count))
+            texts = [
+                self._code.op(
+                    f"shufflevector {part} {left}, {part} {right}, <{2 * count} x i32> <{numbers}>"
+                )
+                for left, right in zip(texts[::2], texts[1::2], strict=True)
+            ]
+            count *= 2
+        return texts[0], count
 
     def picked(self, text: str, kind: str, count: int, numbers: list[int]) -> str:
         whole = f"<{count} x {kind}>"
@@ -264,9 +370,8 @@ class Memory:
             return lambda: self._contiguous_store(access, value)
         if offsets.count(offsets[0]) == WIDTH:
             return lambda: self._last_store(access, value)
-        span = covered_span(offsets, size) if access.mask is None else None
-        if span is not None:
-            return lambda: self._permuted_store(access, value, *span)
+        if self._stretch([access]) is not None:
+            return lambda: self._stretch_store([access], [value])
         return None
 
     def _contiguous_store(self, access: Access, value: Value) -> None:
@@ -300,18 +405,6 @@ class Memory:
                 f"extractelement {vector_type(access.kind)} {code.vector(value)}, i32 {lane}"
             )
         code.line(f"store {access.kind} {text}, ptr {place}, align {access.align}")
-
-    def _permuted_store(self, access: Access, value: Value, start: int, count: int) -> None:
-        code = self._code
-        offsets = access.address.facts.offsets
-        assert offsets is not None
-        size = code.types.size(access.kind)
-        lane_at = {(offset - start) // size: lane for lane, offset in enumerate(offsets)}
-        text = self.picked(
-            code.vector(value), access.kind, WIDTH, [lane_at[place] for place in range(count)]
-        )
-        place = self._place(access, start)
-        code.line(f"store <{count} x {access.kind}> {text}, ptr {place}, align {access.align}")
 
     def _scatter(self, access: Access, value: Value) -> None:
         wide = vector_type(access.kind)
@@ -379,18 +472,6 @@ def _is_contiguous(offsets: Lanes, size: int) -> bool:
     return all(offset == first + lane * size for lane, offset in enumerate(offsets))
 
 
-def covered_span(offsets: tuple[int, ...], size: int) -> tuple[int, int] | None:
-    """First byte and number of elements, if the offsets touch every element of a stretch."""
-    places = set(offsets)
-    start, end = min(places), max(places) + size
-    if (end - start) % size or end - start > _WIDEST_BYTES:
-        return None
-    count = (end - start) // size
-    if len(places) != count or any((place - start) % size for place in places):
-        return None
-    return start, count
-
-
 _LETTERS = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16", "ptr": "p0"}
 
 
@@ -402,4 +483,4 @@ def mangled(kind: str) -> str:
     return _LETTERS.get(kind, kind)
 
 
-__all__ = ["ALL", "Access", "Memory", "covered_span", "mangled"]
+__all__ = ["ALL", "Access", "Memory", "mangled"]

@@ -21,7 +21,7 @@ from anymetal.passes.lanes.calls import Calls
 from anymetal.passes.lanes.facts import UNIFORM, WIDTH, Facts
 from anymetal.passes.lanes.graph import EXIT, NotVectorisable
 from anymetal.passes.lanes.kernel import Kernel
-from anymetal.passes.lanes.memory import Memory
+from anymetal.passes.lanes.memory import Access, Memory
 from anymetal.passes.lanes.operations import Operations
 from anymetal.passes.lanes.rules import (
     GROUP,
@@ -32,11 +32,17 @@ from anymetal.passes.lanes.rules import (
     GroupShape,
     literal,
 )
+from anymetal.passes.lanes.together import loads_together, stores_together
 from anymetal.passes.lanes.values import MASK, Code, Value, lanes_text, vector_type
 from anymetal.passes.operands import Operand, Parsed
 
 LIVE_LANES = 12  # machine.h: am_simdgroup::threads
 _HEAVIEST = 9_000  # instructions: LLVM takes a second for about 5,000
+
+# What an address is computed with: nothing that reads memory.
+_ADDRESS_OPERATIONS = frozenset(
+    "getelementptr add sub mul shl and or xor lshr zext sext trunc".split()
+)
 
 
 @dataclass
@@ -68,6 +74,8 @@ class Scope:
     label: str
     mask: str | None
     values: dict[str, Value] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)  # instructions written with an earlier one
+    groups: dict[int, list[Parsed]] = field(default_factory=dict)  # stores to write with the last
 
 
 class Vectoriser:
@@ -282,16 +290,91 @@ class Vectoriser:
         return value
 
     def _write_instructions(self, scope: Scope) -> None:
-        for parsed in self._kernel.body(scope.label):
+        block = list(self._kernel.body(scope.label))
+        for number, parsed in enumerate(block):
             if parsed.opcode in ("br", "ret", "unreachable"):
                 return
-            value = self._compute(parsed, scope)
-            if parsed.result is None or value is None:
+            if id(parsed) in scope.done:
                 continue
-            scope.values[parsed.result] = value
-            slot = self._slots.get(parsed.result)
-            if slot is not None:
-                self._write_slot(slot, self._texts(slot, value), None, "")
+            if parsed.result is not None and parsed.result in scope.values:
+                self._keep(parsed.result, scope.values[parsed.result])
+                continue
+            if self._draw_together(block, number, scope):
+                continue
+            value = self._compute(parsed, scope)
+            if parsed.result is not None and value is not None:
+                scope.values[parsed.result] = value
+                self._keep(parsed.result, value)
+
+    def _keep(self, name: str, value: Value) -> None:
+        slot = self._slots.get(name)
+        if slot is not None:
+            self._write_slot(slot, self._texts(slot, value), None, "")
+
+    # ---- accesses drawn together -------------------------------------------------------------
+
+    def _draw_together(self, block: list[Parsed], number: int, scope: Scope) -> bool:
+        """Writes a load or store together with later ones, if they cover memory only together."""
+        parsed = block[number]
+        if parsed.opcode not in ("load", "store"):
+            return False
+        kind = parsed.kind if parsed.opcode == "load" else parsed.operands[0].kind
+        if not self._memory.is_simple(parsed, kind):
+            return False
+        address = self._operand(parsed.operands[-1], scope)
+        if not self._memory.needs_company(kind, address):
+            return False
+        search = loads_together if parsed.opcode == "load" else stores_together
+        size = self._kernel.types.size(kind)
+        members = search(block, number, address, size, lambda other: self._peek(other, scope))
+        if members is None:
+            return False
+        if parsed.opcode == "load":
+            self._load_together(kind, members, scope)
+        else:
+            last = members[-1]
+            scope.groups[id(last)] = members
+            scope.done.update(id(member) for member in members[:-1])
+        return True
+
+    def _peek(self, parsed: Parsed, scope: Scope) -> Value | None:
+        """The address of a later access, if everything it is made of is known already."""
+        return self._ahead(parsed.operands[-1], scope)
+
+    def _ahead(self, operand: Operand, scope: Scope) -> Value | None:
+        name = operand.text
+        if not operand.is_name or name in scope.values:
+            return self._operand(operand, scope)
+        definition = self._kernel.definitions.get(name)
+        if definition is None or definition[0] != scope.label or definition[1].opcode == "phi":
+            return self._operand(operand, scope)
+        parsed = definition[1]
+        if parsed.opcode not in _ADDRESS_OPERATIONS:
+            return None
+        if any(self._ahead(part, scope) is None for part in parsed.operands):
+            return None
+        value = self._compute(parsed, scope)
+        if value is not None:
+            scope.values[name] = value
+        return value
+
+    def _access(self, parsed: Parsed, kind: str, scope: Scope) -> Access:
+        address = self._operand(parsed.operands[-1], scope)
+        return Access(kind, address, parsed.align, scope.mask, parsed.is_invariant)
+
+    def _load_together(self, kind: str, members: list[Parsed], scope: Scope) -> None:
+        accesses = [self._access(member, kind, scope) for member in members]
+        values = self._memory.load_together(accesses)
+        for member, value in zip(members, values, strict=True):
+            assert member.result is not None
+            scope.values[member.result] = value
+        self._keep(members[0].result or "", values[0])
+
+    def _store_together(self, members: list[Parsed], scope: Scope) -> None:
+        kind = members[0].operands[0].kind
+        accesses = [self._access(member, kind, scope) for member in members]
+        values = [self._operand(member.operands[0], scope) for member in members]
+        self._memory.store_together(accesses, values)
 
     def _compute(self, parsed: Parsed, scope: Scope) -> Value | None:
         operands = [self._operand(operand, scope) for operand in parsed.operands]
@@ -323,6 +406,9 @@ class Vectoriser:
         return value
 
     def _write_store(self, parsed: Parsed, operands: list[Value], scope: Scope) -> Value | None:
+        if id(parsed) in scope.groups:
+            self._store_together(scope.groups[id(parsed)], scope)
+            return None
         if parsed.is_atomic and not all(operand.facts.is_uniform for operand in operands):
             return self._serial_atomic(parsed, operands, scope)
         self._memory.store(parsed, operands[0], operands[1], scope.mask)
