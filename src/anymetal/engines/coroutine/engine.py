@@ -27,6 +27,7 @@ from anymetal.passes.loop import make_loop
 from anymetal.passes.machine import (
     GROUP_MAIN,
     THREAD_MAIN,
+    answer_at_once,
     lay_out_threadgroup_memory,
     parameters_of,
     refuse_primitives_outside,
@@ -70,6 +71,7 @@ def transform(
 ) -> tuple[dict[str, Any], list[Site], dict[int, tuple[int, int]]]:
     """Runs the passes. Returns the executable's metadata, the sites where threads stop, and the
     place of each threadgroup variable by its slot."""
+    answer_at_once(module, at_once=False)
     metadata, places = prepare_module(module, program)
     metadata["engine"] = CoroutineEngine.name
     metadata["coroutine"] = has_suspends(module)

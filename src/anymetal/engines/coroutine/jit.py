@@ -62,9 +62,11 @@ def normalised(ir: str) -> str:
     """A module with branches folded and loops in the one form that vectorisation reads."""
     with _lock:
         module = llvm.parse_assembly(ir)
+        _run(_folding(), module)
+        if " = alloca " in str(module.get_function("am_thread_main")):
+            # Loops over arrays of a thread: unrolled, the arrays become registers.
+            _run_pipeline(module, _target_machine(2), 2, vectorise=False)
         manager = llvm.create_new_module_pass_manager()
-        manager.add_sccp_pass()
-        manager.add_sroa_pass()
         manager.add_simplify_cfg_pass()
         manager.add_lower_switch_pass()
         manager.add_loop_simplify_pass()
@@ -83,6 +85,14 @@ def in_registers(ir: str) -> str:
         manager.add_simplify_cfg_pass()
         _run(manager, module)
         return str(module)
+
+
+def _folding() -> llvm.ModulePassManager:
+    manager = llvm.create_new_module_pass_manager()
+    manager.add_sccp_pass()
+    manager.add_simplify_cfg_pass()
+    manager.add_sroa_pass()
+    return manager
 
 
 def _run(manager: llvm.ModulePassManager, module: llvm.ModuleRef) -> None:

@@ -28,7 +28,7 @@ from anymetal.passes.ir import parse
 from anymetal.passes.lanes.facts import WIDTH
 from anymetal.passes.lanes.prepare import drop_group_loop, replace_suspends, vectorise
 from anymetal.passes.lanes.rules import GroupShape
-from anymetal.passes.machine import THREAD_MAIN
+from anymetal.passes.machine import THREAD_MAIN, answer_at_once
 
 Sizes = tuple[int, int, int]
 _FRAME_ALIGNMENT = 256
@@ -47,6 +47,7 @@ class RegionsEngine:
 
     def compile(self, program: Program) -> RegionsExecutable:
         module = parse(program.ir)
+        answer_at_once(module, at_once=True)
         metadata, _ = prepare_module(module, program)
         replace_suspends(module)
         drop_group_loop(module)

@@ -8,8 +8,9 @@ from dataclasses import replace
 from anymetal.passes.lanes import facts as lanes
 from anymetal.passes.lanes.facts import WIDTH
 from anymetal.passes.lanes.graph import NotVectorisable
+from anymetal.passes.lanes.matrix import Matrices
 from anymetal.passes.lanes.memory import mangled
-from anymetal.passes.lanes.rules import ACTIVE, LEADER, MEMORY_INTRINSICS
+from anymetal.passes.lanes.rules import ACTIVE, LEADER, MEMORY_INTRINSICS, matrix_part
 from anymetal.passes.lanes.values import Code, Value, vector_type
 from anymetal.passes.operands import Parsed
 
@@ -35,12 +36,16 @@ class Calls:
     def __init__(self, code: Code, simd: str) -> None:
         self._code = code
         self._simd = simd
+        self._matrices = Matrices(code)
         self.has_barriers = False
 
     def call(self, parsed: Parsed, operands: list[Value], mask: str | None) -> Value | None:
         if parsed.callee == STOP:
             self._stop(operands[0], mask)
             return None
+        part = matrix_part(parsed.callee)
+        if part is not None:
+            return self._matrices.element(part, parsed.kind, operands, mask)
         name = _family(parsed.callee)
         uniform = all(operand.facts.is_uniform for operand in operands)
         if parsed.callee.startswith(MEMORY_INTRINSICS):

@@ -227,60 +227,71 @@ def _shift_left(width: int, left: Facts, right: Facts) -> Facts | None:
     return _multiply(width, left, constant(1 << right.base))
 
 
+def free_bits(facts: Facts) -> int | None:
+    """A power of two below which the offsets stay, and the base has no bits set; None without one.
+
+    Base and offsets then have no bit in common, and bitwise operations treat them apart.
+    """
+    if facts.offsets is None or not facts.sure or min(facts.offsets) < 0:
+        return None
+    low = facts.divisor & -facts.divisor
+    return low if max(facts.offsets) < low else None
+
+
+def _pattern_and_constant(left: Facts, right: Facts) -> tuple[Facts, int, int] | None:
+    """The operands in order, with the pattern's free bits, if that is what they are."""
+    if left.base is not None and left.is_uniform:
+        left, right = right, left
+    if right.base is None or not right.is_uniform or not left.is_pattern:
+        return None
+    low = free_bits(left)
+    return None if low is None else (left, right.base, low)
+
+
 def _shift_right(width: int, left: Facts, right: Facts) -> Facts | None:
-    """Exact where the offsets stay within bits of the base that are zero: no carry, no wrap."""
-    if right.base is None or not right.is_uniform or left.offsets is None or left.is_uniform:
+    if right.base is None or not right.is_uniform or not left.is_pattern:
         return None
-    if not left.sure or not 0 <= right.base < width:
+    low = free_bits(left)
+    if low is None or not 0 <= right.base < width:
         return None
-    step = 1 << right.base
-    if left.divisor % step or min(left.offsets) < 0 or max(left.offsets) >= step:
-        return None
-    return Facts(ZERO, divisor=left.divisor // step, limit=left.limit)
+    assert left.offsets is not None
+    return Facts(
+        tuple(offset >> right.base for offset in left.offsets),
+        divisor=max(left.divisor >> right.base, 1) if low >> right.base else 1,
+        limit=left.limit,
+    )
 
 
 def _and(width: int, left: Facts, right: Facts) -> Facts | None:
-    if left.base is not None and left.is_uniform:
-        left, right = right, left
-    if right.base is None or not right.is_uniform or left.offsets is None or left.is_uniform:
+    operands = _pattern_and_constant(left, right)
+    if operands is None:
         return None
-    mask = right.base
-    low = _power_above(mask)
-    if mask >= 0 and left.divisor % low == 0 and left.sure:
-        return known([offset & mask for offset in left.offsets])
-    return None
-
-
-def _power_above(value: int) -> int:
-    return 1 << max(value, 0).bit_length()
+    pattern, mask, low = operands
+    assert pattern.offsets is not None
+    offsets = [offset & mask for offset in pattern.offsets]
+    if 0 <= mask < low:
+        return known(offsets)
+    limit = mask + 1 if mask >= 0 else pattern.limit
+    return Facts(tuple(offsets), divisor=low, limit=limit)
 
 
 def _or(width: int, left: Facts, right: Facts) -> Facts | None:
-    return _bits_below(left, right, lambda a, b: a | b)
+    return _bits_set(left, right, lambda a, b: a | b)
 
 
 def _xor(width: int, left: Facts, right: Facts) -> Facts | None:
-    return _bits_below(left, right, lambda a, b: a ^ b)
+    return _bits_set(left, right, lambda a, b: a ^ b)
 
 
-def _bits_below(left: Facts, right: Facts, operation: Callable[[int, int], int]) -> Facts | None:
-    """A constant set into or toggled in bits of which the base has none."""
-    if left.base is not None and left.is_uniform:
-        left, right = right, left
-    if right.base is None or not right.is_uniform or left.offsets is None or left.is_uniform:
+def _bits_set(left: Facts, right: Facts, operation: Callable[[int, int], int]) -> Facts | None:
+    """The low bits of the constant go into the offsets, the others into the base."""
+    operands = _pattern_and_constant(left, right)
+    if operands is None:
         return None
-    if right.base < 0 or not left.sure or min(left.offsets) < 0:
-        return None
-    above = _power_above(max(right.base, *left.offsets))
-    if left.divisor % above:
-        return None
-    return replace(
-        left,
-        offsets=tuple(operation(offset, right.base) for offset in left.offsets),
-        base=None,
-        limit=None,
-        tag=None,
-    )
+    pattern, number, low = operands
+    assert pattern.offsets is not None
+    offsets = tuple(operation(offset, number & (low - 1)) for offset in pattern.offsets)
+    return Facts(offsets, divisor=low)
 
 
 _RULES: dict[str, Callable[[int, Facts, Facts], Facts | None]] = {
@@ -293,8 +304,6 @@ _RULES: dict[str, Callable[[int, Facts, Facts], Facts | None]] = {
     "or": _or,
     "xor": _xor,
 }
-# In these the base stays what it was and only the offsets change.
-KEEPS_BASE = frozenset(("or", "xor"))
 
 
 def cast(parsed: Parsed, source: Facts, source_kind: str) -> Facts:

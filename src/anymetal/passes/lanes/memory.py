@@ -168,7 +168,8 @@ class Memory:
             return lambda: self._contiguous_load(access)
         if offsets.count(offsets[0]) == WIDTH:
             return lambda: self._broadcast_load(access)
-        if self._stretch([access]) is not None:
+        stretch = self._stretch([access])
+        if stretch is not None and (access.mask is None or stretch.owners is not None):
             return lambda: self._stretch_load([access])[0]
         return None
 
@@ -224,32 +225,34 @@ class Memory:
         return stretch_of([o for o in offsets if o is not None], size)
 
     def _stretch_load(self, accesses: list[Access]) -> list[str]:
-        code, first = self._code, accesses[0]
+        first = accesses[0]
         stretch = self._stretch(accesses)
         assert stretch is not None
-        whole = f"<{stretch.count} x {first.kind}>"
-        place = self._place(first, stretch.start)
-        if first.mask is None:
-            suffix = ", !invariant.load !4000000" if first.invariant else ""
-            text = code.op(f"load {whole}, ptr {place}, align {first.align}{suffix}")
-        else:
-            arguments = [
-                (f"ptr align {first.align}", place),
-                (f"<{stretch.count} x i1>", self._stretched_mask(first.mask, stretch)),
-                (whole, "zeroinitializer"),
-            ]
-            text = self._intrinsic(whole, f"llvm.masked.load.{mangled(whole)}.p0", arguments)
-        where = {owner: number for number, owner in enumerate(stretch.owners)}
+        runs = [self._run_load(first, stretch, number) for number in range(len(stretch.starts))]
+        text, count = self._joined(runs, first.kind, stretch.length)
         return [
-            self.picked(
-                text, first.kind, stretch.count, [where[number, lane] for lane in range(WIDTH)]
-            )
-            for number in range(len(accesses))
+            self.picked(text, first.kind, count, list(elements)) for elements in stretch.taken
         ]
 
-    def _stretched_mask(self, mask: str, stretch: Stretch) -> str:
-        return self.picked(mask, "i1", WIDTH, [lane for _, lane in stretch.owners])
+    def _run_load(self, access: Access, stretch: Stretch, number: int) -> str:
+        code = self._code
+        whole = f"<{stretch.length} x {access.kind}>"
+        place = self._place(access, stretch.starts[number])
+        if access.mask is None:
+            suffix = ", !invariant.load !4000000" if access.invariant else ""
+            return code.op(f"load {whole}, ptr {place}, align {access.align}{suffix}")
+        arguments = [
+            (f"ptr align {access.align}", place),
+            (f"<{stretch.length} x i1>", self._run_mask(access.mask, stretch, number)),
+            (whole, "zeroinitializer"),
+        ]
+        return self._intrinsic(whole, f"llvm.masked.load.{mangled(whole)}.p0", arguments)
 
+    def _run_mask(self, mask: str, stretch: Stretch, number: int) -> str:
+        owners = stretch.owners
+        assert owners is not None
+        part = owners[number * stretch.length : (number + 1) * stretch.length]
+        return self.picked(mask, "i1", WIDTH, [lane for _, lane in part])
     def store_together(self, accesses: list[Access], values: list[Value]) -> None:
         """Stores that cover a stretch of memory: a permutation, and one wide store."""
         code, condition = self._code, accesses[0].address.condition
@@ -268,27 +271,27 @@ class Memory:
     def _stretch_store(self, accesses: list[Access], values: list[Value]) -> None:
         code, first = self._code, accesses[0]
         stretch = self._stretch(accesses)
-        assert stretch is not None
-        texts = [code.vector(value) for value in values]
-        joined, count = self._joined(texts, first.kind)
+        assert stretch is not None and stretch.owners is not None
+        joined, count = self._joined([code.vector(value) for value in values], first.kind, WIDTH)
         numbers = [number * WIDTH + lane for number, lane in stretch.owners]
-        text = self.picked(joined, first.kind, count, numbers)
-        whole = f"<{stretch.count} x {first.kind}>"
-        place = self._place(first, stretch.start)
-        if first.mask is None:
-            code.line(f"store {whole} {text}, ptr {place}, align {first.align}")
-            return
-        mask = self._stretched_mask(first.mask, stretch)
-        arguments = [
-            (whole, text),
-            (f"ptr align {first.align}", place),
-            (f"<{stretch.count} x i1>", mask),
-        ]
-        self._intrinsic("void", f"llvm.masked.store.{mangled(whole)}.p0", arguments)
+        whole = f"<{stretch.length} x {first.kind}>"
+        for run, start in enumerate(stretch.starts):
+            part = numbers[run * stretch.length : (run + 1) * stretch.length]
+            text = self.picked(joined, first.kind, count, part)
+            place = self._place(first, start)
+            if first.mask is None:
+                code.line(f"store {whole} {text}, ptr {place}, align {first.align}")
+                continue
+            mask = self._run_mask(first.mask, stretch, run)
+            arguments = [
+                (whole, text),
+                (f"ptr align {first.align}", place),
+                (f"<{stretch.length} x i1>", mask),
+            ]
+            self._intrinsic("void", f"llvm.masked.store.{mangled(whole)}.p0", arguments)
 
-    def _joined(self, texts: list[str], kind: str) -> tuple[str, int]:
-        """Vectors one behind the other; an odd number of them is filled up."""
-        count = WIDTH
+    def _joined(self, texts: list[str], kind: str, count: int) -> tuple[str, int]:
+        """Vectors of `count` one behind the other; an odd number of them is filled up."""
         while len(texts) > 1:
             if len(texts) % 2:
                 texts = [*texts, "poison"]
@@ -370,7 +373,8 @@ class Memory:
             return lambda: self._contiguous_store(access, value)
         if offsets.count(offsets[0]) == WIDTH:
             return lambda: self._last_store(access, value)
-        if self._stretch([access]) is not None:
+        stretch = self._stretch([access])
+        if stretch is not None and stretch.owners is not None:
             return lambda: self._stretch_store([access], [value])
         return None
 

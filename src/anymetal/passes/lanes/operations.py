@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from anymetal.passes.lanes import facts as lanes
-from anymetal.passes.lanes.facts import KEEPS_BASE, WIDTH, Facts
+from anymetal.passes.lanes.facts import Facts
 from anymetal.passes.lanes.graph import NotVectorisable
 from anymetal.passes.lanes.rules import Rules
 from anymetal.passes.lanes.values import MASK, Code, Value, vector_type
@@ -85,14 +85,22 @@ class Operations:
         if left.facts.is_uniform and right.facts.is_uniform:
             scalar = self._scalar_binary(parsed, left, right)
             return Value(kind, replace(facts, offsets=lanes.ZERO), scalar.base)
-        if parsed.opcode in KEEPS_BASE and "disjoint" not in parsed.flags:
-            base = left.base if left.facts.is_pattern else right.base
-        else:
-            opcode = "add" if parsed.opcode == "or" else parsed.opcode
-            base = code.op(f"{opcode} {kind} {left.base}, {right.base}")
+        base = self._base(parsed, left, right)
         return self._pattern(
             kind, facts, base, [left, right], lambda: self._vector_binary(parsed, left, right)
         )
+
+    def _base(self, parsed: Parsed, left: Value, right: Value) -> str:
+        """What the offsets of a result start from."""
+        code, kind = self._code, parsed.kind
+        if parsed.opcode in ("or", "xor"):
+            pattern, other = (left, right) if left.facts.is_pattern else (right, left)
+            low = lanes.free_bits(pattern.facts)
+            if low is None or other.facts.base is None:
+                return code.op(f"add {kind} {left.base}, {right.base}")  # no bits in common
+            high = other.facts.base & -low
+            return code.op(f"{parsed.opcode} {kind} {pattern.base}, {high}") if high else pattern.base
+        return code.op(f"{parsed.opcode} {kind} {left.base}, {right.base}")
 
     def _scalar_binary(self, parsed: Parsed, left: Value, right: Value) -> Value:
         code = self._code
@@ -420,4 +428,3 @@ _SELECT = Parsed("select", None)
 _PART_OPERATIONS = frozenset(
     ("extractvalue", "insertvalue", "shufflevector", "extractelement", "insertelement")
 )
-__all__ = ["WIDTH", "Operations"]

@@ -30,7 +30,7 @@ def replace_suspends(module: Module) -> None:
                 changed.append(instruction)
         block.instructions = changed
     module.parts.append(f"declare void @{STOP}(i32) #900")
-    module.parts.append("attributes #900 = { convergent noduplicate nomerge nounwind }")
+    module.parts.append("attributes #900 = { convergent nomerge nounwind }")
 
 
 def drop_group_loop(module: Module) -> None:
@@ -60,6 +60,10 @@ def vectorise(module: Module, shape: GroupShape) -> Vectorised:
     header = f"define void @{THREAD_MAIN}({parameters}) nounwind {attributes} {{"
     index = module.parts.index(function)
     module.parts[index] = "\n".join([header, *body, "}"])
+    for helper in vectoriser.functions:
+        module.parts.append(helper.replace("ATTRIBUTES", attributes))
+    if vectoriser.functions:
+        module.declare("declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)")
     for declaration in vectoriser.declarations:
         module.declare(declaration)
     if not any(isinstance(p, str) and p.startswith("!4000000") for p in module.parts):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from anymetal.passes.lanes import facts as lanes
 from anymetal.passes.lanes.facts import LANE_NUMBERS, UNIFORM, VARYING, WIDTH, ZERO, Facts
 from anymetal.passes.lanes.kernel import Types
+from anymetal.passes.machine import MATRIX_PARTS
 from anymetal.passes.operands import BINARY_OPCODES, CAST_OPCODES, Operand, Parsed
 
 _INTEGER = re.compile(r"-?\d+$")
@@ -180,9 +181,19 @@ class Rules:
         return Facts(tuple(lane * copy for lane in range(WIDTH)))
 
     def _called(self, parsed: Parsed, look: Look) -> Facts:
+        if matrix_part(parsed.callee) is not None:
+            return VARYING
         if parsed.callee.startswith("llvm.") and not parsed.callee.startswith(MEMORY_INTRINSICS):
             return lanes.combine(*(look(operand) for operand in parsed.operands))
         return VARYING
+
+
+def matrix_part(callee: str) -> int | None:
+    """Which of a lane's two elements of a matrix product a call asks for."""
+    for number, name in enumerate(MATRIX_PARTS):
+        if name in callee:
+            return number
+    return None
 
 
 MEMORY_INTRINSICS = ("llvm.memcpy", "llvm.memmove", "llvm.memset", "llvm.masked.")

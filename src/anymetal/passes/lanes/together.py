@@ -15,36 +15,58 @@ from anymetal.passes.lanes.values import Value
 from anymetal.passes.operands import Parsed
 
 WIDEST_BYTES = 1024
+# Several runs are worth loading one by one if there are few: the rows of an 8x8 matrix, say.
+SHORTEST_RUN = 4
+RUNS = (2, 4, 8)
 Peek = Callable[[Parsed], Value | None]
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Neighbouring elements, and which lane of which access has each: (access, lane)."""
+    """Runs of neighbouring elements, all of one length, and which element each lane takes.
 
-    start: int
-    owners: tuple[tuple[int, int], ...]
+    Elements are numbered through, run after run.
+    """
+
+    starts: tuple[int, ...]
+    length: int
+    taken: tuple[tuple[int, ...], ...]  # an element for each access and lane
 
     @property
     def count(self) -> int:
-        return len(self.owners)
+        return len(self.starts) * self.length
+
+    @property
+    def owners(self) -> list[tuple[int, int]] | None:
+        """The access and lane of each element; None where several lanes take one."""
+        owner = {
+            element: (number, lane)
+            for number, elements in enumerate(self.taken)
+            for lane, element in enumerate(elements)
+        }
+        lanes = sum(len(elements) for elements in self.taken)
+        return [owner[element] for element in range(self.count)] if len(owner) == lanes else None
 
 
 def stretch_of(accesses: Sequence[tuple[int, ...]], size: int) -> Stretch | None:
-    """The stretch that accesses (offsets a lane each) cover without gap and without overlap."""
-    owner: dict[int, tuple[int, int]] = {}
-    for number, offsets in enumerate(accesses):
-        for lane, offset in enumerate(offsets):
-            if offset in owner:
-                return None
-            owner[offset] = (number, lane)
-    start = min(owner)
-    if len(owner) * size > WIDEST_BYTES:
+    """The memory that accesses (an offset a lane) cover: one run without gap, or a few equal ones."""
+    places = sorted({offset for offsets in accesses for offset in offsets})
+    if len(places) * size > WIDEST_BYTES:
         return None
-    places = range(start, start + len(owner) * size, size)
-    if any(place not in owner for place in places):
+    starts = [
+        place
+        for before, place in zip([None, *places], places, strict=False)
+        if before is None or place != before + size
+    ]
+    length, rest = divmod(len(places), len(starts))
+    if rest or (len(starts) > 1 and (length < SHORTEST_RUN or len(starts) not in RUNS)):
         return None
-    return Stretch(start, tuple(owner[place] for place in places))
+    number = {place: index for index, place in enumerate(places)}
+    for run, start in enumerate(starts):
+        if number[start] != run * length:
+            return None
+    taken = tuple(tuple(number[offset] for offset in offsets) for offsets in accesses)
+    return Stretch(tuple(starts), length, taken)
 
 
 def touches_memory(parsed: Parsed) -> bool:
@@ -59,16 +81,20 @@ def touches_memory(parsed: Parsed) -> bool:
 
 
 def loads_together(
-    block: Sequence[Parsed], first: int, address: Value, size: int, peek: Peek
+    block: Sequence[Parsed], first: int, address: Value, size: int, peek: Peek, *, distinct: bool
 ) -> list[Parsed] | None:
-    """The loads from `first` on that cover a stretch with it; each one's address is known now."""
+    """The loads from `first` on that cover a stretch with it; each one's address is known now.
+
+    `distinct`: no element may belong to several lanes, because some lanes may be missing.
+    """
     members, offsets = [block[first]], [address.facts.offsets]
     for parsed in block[first + 1 :]:
         if touches_memory(parsed):
             return None
         if parsed.opcode == "load" and parsed.kind == block[first].kind:
             _join(parsed, peek(parsed), address, members, offsets)
-            if len(members) > 1 and stretch_of([o for o in offsets if o], size):
+            stretch = stretch_of([o for o in offsets if o], size)
+            if stretch is not None and not (distinct and stretch.owners is None):
                 return members
         if len(members) * size * WIDTH >= WIDEST_BYTES:
             return None
@@ -76,7 +102,7 @@ def loads_together(
 
 
 def stores_together(
-    block: Sequence[Parsed], first: int, address: Value, size: int, peek: Peek
+    block: Sequence[Parsed], first: int, address: Value, size: int, peek: Peek, *, distinct: bool
 ) -> list[Parsed] | None:
     """Likewise for stores; nothing between them looks at memory that may be theirs."""
     members, offsets = [block[first]], [address.facts.offsets]
@@ -87,7 +113,8 @@ def stores_together(
             _join(parsed, peek(parsed), address, members, offsets)
             if len(members) == count:
                 return None
-            if stretch_of([o for o in offsets if o], size):
+            stretch = stretch_of([o for o in offsets if o], size)
+            if stretch is not None and not (distinct and stretch.owners is None):
                 return members
         elif touches_memory(parsed) or (parsed.opcode == "load" and not parsed.is_invariant):
             return None

@@ -43,7 +43,8 @@ class Code:
         self.lines: list[str] = []
         self.variables: list[str] = []
         self.declarations: set[str] = set()
-        self.attributes = ""
+        self.functions: dict[str, str] = {}  # defined beside the kernel
+        self.kept: dict[str, str] = {}  # of this block: what was computed before, by its text
         self.extra_weight = 0  # of instructions that LLVM takes apart into one for each lane
         self._number = 0
         self._aside = 0

@@ -101,6 +101,11 @@ class Vectoriser:
         return self._calls.has_barriers
 
     @property
+    def functions(self) -> list[str]:
+        """Further functions that the body calls."""
+        return list(self._code.functions.values())
+
+    @property
     def declarations(self) -> list[str]:
         return sorted(self._code.declarations)
 
@@ -291,6 +296,7 @@ class Vectoriser:
 
     def _write_instructions(self, scope: Scope) -> None:
         block = list(self._kernel.body(scope.label))
+        self._code.kept.clear()
         for number, parsed in enumerate(block):
             if parsed.opcode in ("br", "ret", "unreachable"):
                 return
@@ -326,7 +332,14 @@ class Vectoriser:
             return False
         search = loads_together if parsed.opcode == "load" else stores_together
         size = self._kernel.types.size(kind)
-        members = search(block, number, address, size, lambda other: self._peek(other, scope))
+        members = search(
+            block,
+            number,
+            address,
+            size,
+            lambda other: self._ahead(other.operands[-1], scope),
+            distinct=parsed.opcode == "store" or scope.mask is not None,
+        )
         if members is None:
             return False
         if parsed.opcode == "load":
@@ -337,11 +350,8 @@ class Vectoriser:
             scope.done.update(id(member) for member in members[:-1])
         return True
 
-    def _peek(self, parsed: Parsed, scope: Scope) -> Value | None:
-        """The address of a later access, if everything it is made of is known already."""
-        return self._ahead(parsed.operands[-1], scope)
-
     def _ahead(self, operand: Operand, scope: Scope) -> Value | None:
+        """An address that is asked for early, if everything it is made of is known already."""
         name = operand.text
         if not operand.is_name or name in scope.values:
             return self._operand(operand, scope)

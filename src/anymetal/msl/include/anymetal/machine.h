@@ -89,7 +89,9 @@ AM_INLINE T* am_lanes_in(am_simdgroup* simd) {
 // One collective operation of a simdgroup. Every lane leaves its value; the leader, resumed first, calls
 // `compute(active, in, out)` once over the typed arrays of 32 values; every active lane takes its result.
 // Values of inactive lanes in `in` are stale: `compute` must look at the mask.
-template <class Out, class In, class Compute>
+// With `Shared` the result is the same for every lane, and taken from where lane 0 would find it: then
+// an engine that runs all lanes at once knows that it is one value.
+template <class Out, bool Shared = false, class In, class Compute>
 AM_INLINE Out am_collective(In value, Compute compute) {
   static_assert(sizeof(Out) <= AM_SLOT_BYTES);
   am_thread* self = am_self();
@@ -99,5 +101,5 @@ AM_INLINE Out am_collective(In value, Compute compute) {
   if (simd->leader == self->lane)
     compute(simd->active, static_cast<const In*>(am_lanes_in<In>(simd)),
             reinterpret_cast<Out*>(simd->out));
-  return reinterpret_cast<const Out*>(simd->out)[self->lane];
+  return reinterpret_cast<const Out*>(simd->out)[Shared ? 0 : self->lane];
 }
