@@ -129,7 +129,7 @@ class Module:
         """Adds a `declare` line unless the module has the same function already."""
         name = _CALLEE.search(declaration)
         assert name is not None, declaration
-        known = any(
+        known = any(function.name == name.group(1) for function in self.functions) or any(
             isinstance(part, str)
             and part.startswith("declare ")
             and f"@{name.group(1)}(" in part

@@ -58,11 +58,17 @@ def inlined(ir: str) -> str:
         return str(module)
 
 
-def normalised(ir: str) -> str:
-    """A module with branches folded and loops in the one form that vectorisation reads."""
+def normalised(ir: str, *, combine: bool = False) -> str:
+    """A module with branches folded and loops in the one form that vectorisation reads.
+
+    `combine`: also simplify instructions, so that what was put together and taken apart is gone.
+    """
     with _lock:
         module = llvm.parse_assembly(ir)
-        _run(_folding(), module)
+        manager = _folding()
+        if combine:
+            manager.add_instruction_combine_pass()
+        _run(manager, module)
         if " = alloca " in str(module.get_function("am_thread_main")):
             # Loops over arrays of a thread: unrolled, the arrays become registers.
             _run_pipeline(module, _target_machine(2), 2, vectorise=False)

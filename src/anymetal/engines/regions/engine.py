@@ -26,7 +26,12 @@ from anymetal.nouns import Program
 from anymetal.passes.coroutine import COROUTINE, make_coroutine
 from anymetal.passes.ir import parse
 from anymetal.passes.lanes.facts import WIDTH
-from anymetal.passes.lanes.prepare import drop_group_loop, replace_suspends, vectorise
+from anymetal.passes.lanes.prepare import (
+    drop_group_loop,
+    replace_suspends,
+    split_position_loads,
+    vectorise,
+)
 from anymetal.passes.lanes.rules import GroupShape
 from anymetal.passes.machine import THREAD_MAIN, answer_at_once
 
@@ -51,7 +56,8 @@ class RegionsEngine:
         metadata, _ = prepare_module(module, program)
         replace_suspends(module)
         drop_group_loop(module)
-        ir = jit.normalised(str(module))
+        split = split_position_loads(module)
+        ir = jit.normalised(str(module), combine=split)
         metadata["engine"] = self.name
         executable = self.load(zlib.compress(ir.encode(), 1), metadata)
         executable.code_for(_IN_A_ROW)

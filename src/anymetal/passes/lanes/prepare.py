@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from anymetal.passes.ir import Instruction, Module
 from anymetal.passes.lanes.calls import STOP
 from anymetal.passes.lanes.kernel import read_kernel
-from anymetal.passes.lanes.rules import GroupShape
+from anymetal.passes.lanes.rules import POSITION, SIMD, GroupShape
 from anymetal.passes.lanes.vectorise import Vectoriser
 from anymetal.passes.machine import GROUP_MAIN, THREAD_MAIN, kept_attributes, parameters_of
 
@@ -31,6 +31,44 @@ def replace_suspends(module: Module) -> None:
         block.instructions = changed
     module.parts.append(f"declare void @{STOP}(i32) #900")
     module.parts.append("attributes #900 = { convergent nomerge nounwind }")
+
+
+_STEP = re.compile(r"^(%\S+) = getelementptr (?:inbounds |nuw |nusw )*i8, ptr (%\S+), i64 (\d+)")
+_LONG_LOAD = re.compile(r"^(%\S+) = load i64, ptr (%[^\s,]+)")
+
+
+def split_position_loads(module: Module) -> bool:
+    """Reads x and y of a position apart, where clang reads both at once; whether there were any."""
+    function = module.function(THREAD_MAIN)
+    offsets = {parameters_of(function)[1]: 0}
+    found = False
+    for block in function.blocks:
+        changed: list[Instruction] = []
+        for instruction in block.instructions:
+            step = _STEP.match(instruction.text)
+            if step and step.group(2) in offsets:
+                offsets[step.group(1)] = offsets[step.group(2)] + int(step.group(3))
+            load = _LONG_LOAD.match(instruction.text)
+            if load and POSITION <= offsets.get(load.group(2), 0) < SIMD:
+                changed += _both_halves(load.group(1), load.group(2))
+                found = True
+            else:
+                changed.append(instruction)
+        block.instructions = changed
+    return found
+
+
+def _both_halves(result: str, pointer: str) -> list[Instruction]:
+    name = f"%am.half{result[1:].strip(chr(34))}"
+    return [
+        Instruction(f"{name}.a = load i32, ptr {pointer}, align 4"),
+        Instruction(f"{name}.p = getelementptr i8, ptr {pointer}, i64 4"),
+        Instruction(f"{name}.b = load i32, ptr {name}.p, align 4"),
+        Instruction(f"{name}.c = zext i32 {name}.a to i64"),
+        Instruction(f"{name}.d = zext i32 {name}.b to i64"),
+        Instruction(f"{name}.e = shl i64 {name}.d, 32"),
+        Instruction(f"{result} = or disjoint i64 {name}.e, {name}.c"),
+    ]
 
 
 def drop_group_loop(module: Module) -> None:

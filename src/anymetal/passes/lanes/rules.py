@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from anymetal.passes.lanes import facts as lanes
 from anymetal.passes.lanes.facts import LANE_NUMBERS, UNIFORM, VARYING, WIDTH, ZERO, Facts
+from anymetal.passes.lanes.graph import NotVectorisable
 from anymetal.passes.lanes.kernel import Types
 from anymetal.passes.machine import MATRIX_PARTS
 from anymetal.passes.operands import BINARY_OPCODES, CAST_OPCODES, Operand, Parsed
@@ -151,6 +152,8 @@ class Rules:
         self, parsed: Parsed, tag: lanes.Tag, *, all_active: bool
     ) -> Facts | None:
         place, offset = tag
+        if place == "self" and parsed.kind != ("ptr" if offset >= SIMD else "i32"):
+            raise NotVectorisable(f"a read of {parsed.kind} from a thread's description")
         if place == "self":
             if offset == LANE:
                 return replace(lanes.known(LANE_NUMBERS), tag=("lane", 0))
