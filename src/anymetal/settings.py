@@ -94,6 +94,7 @@ POLICY = Setting(
 )
 
 ALL = (
+    ENGINE,
     CACHE_DIR,
     CACHE_MEGABYTES,
     TIME_LIMIT,

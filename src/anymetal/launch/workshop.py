@@ -150,7 +150,7 @@ def _compile(program: Program, engine: str) -> CoroutineExecutable:
     if engine == "coroutine":
         return COROUTINE.compile(program)
     try:
-        return REGIONS.compile(program)
+        return REGIONS.compile(program, patient=engine == "regions")
     except NotVectorisable as error:
         if engine == "regions":
             raise EngineError(

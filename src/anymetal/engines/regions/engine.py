@@ -27,6 +27,8 @@ from anymetal.passes.coroutine import COROUTINE, make_coroutine
 from anymetal.passes.ir import parse
 from anymetal.passes.lanes.facts import WIDTH
 from anymetal.passes.lanes.prepare import (
+    HEAVIEST,
+    HEAVIEST_ON_DEMAND,
     drop_group_loop,
     replace_suspends,
     split_position_loads,
@@ -50,7 +52,8 @@ class RegionsEngine:
     def version(self) -> str:
         return digest_of(source_digest(), jit.host_processor(), self.name)
 
-    def compile(self, program: Program) -> RegionsExecutable:
+    def compile(self, program: Program, *, patient: bool = False) -> RegionsExecutable:
+        """`patient`: also code so long that compiling it takes many seconds."""
         module = parse(program.ir)
         answer_at_once(module, at_once=True)
         metadata, _ = prepare_module(module, program)
@@ -59,6 +62,7 @@ class RegionsEngine:
         split = split_position_loads(module)
         ir = jit.normalised(str(module), combine=split)
         metadata["engine"] = self.name
+        metadata["heaviest"] = HEAVIEST_ON_DEMAND if patient else HEAVIEST
         executable = self.load(zlib.compress(ir.encode(), 1), metadata)
         executable.code_for(_IN_A_ROW)
         return executable
@@ -79,9 +83,11 @@ class _Code:
             self.frame_size = -(-size // _FRAME_ALIGNMENT) * _FRAME_ALIGNMENT
 
 
-def _generate(ir: str, shape: GroupShape) -> tuple[bytes, dict[str, Any]]:
+def _generate(
+    ir: str, shape: GroupShape, heaviest: int = HEAVIEST
+) -> tuple[bytes, dict[str, Any]]:
     module = parse(ir)
-    result = vectorise(module, shape)
+    result = vectorise(module, shape, heaviest)
     text = jit.in_registers(str(module))
     if result.has_barriers:
         module = parse(text)
@@ -110,7 +116,9 @@ class RegionsExecutable(CoroutineExecutable):
                 store, key = default_store(), digest_of(self._key, str(shape.row))
                 entry = store.get("vectorised", key)
                 if entry is None:
-                    code, note = _generate(zlib.decompress(self.payload).decode(), shape)
+                    code, note = _generate(
+                        zlib.decompress(self.payload).decode(), shape, self.metadata["heaviest"]
+                    )
                     store.put("vectorised", key, note, code)
                 else:
                     code, note = entry.payload, entry.note

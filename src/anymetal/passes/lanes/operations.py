@@ -260,32 +260,31 @@ class Operations:
     def _rebuilt(self, source: Value, kind: str) -> Value:
         """The same bits cut into other pieces, through an integer as wide as all of them."""
         code = self._code
-        size = code.types.size
-        total = f"i{size(source.kind) * 8}"
-        wide = vector_type(total)
-        word = ""
-        position = 0
+        whole = sum(self._bits(leaf) for leaf in code.types.leaves(kind))
+        total, wide = f"i{whole}", vector_type(f"i{whole}")
+        word, position = "", 0
         for leaf in code.leaves_of(source):
-            bits = size(leaf.kind) * 8
+            bits = self._bits(leaf.kind)
             piece = self._as_integer(leaf, bits)
-            if bits != size(source.kind) * 8:
+            if bits != whole:
                 piece = code.op(f"zext {vector_type(f'i{bits}')} {piece} to {wide}")
             if position:
                 piece = code.op(f"shl {wide} {piece}, splat ({total} {position})")
             word = code.op(f"or {wide} {word}, {piece}") if word else piece
             position += bits
-        position = 0
-        leaves = []
+        leaves, position = [], 0
         for leaf_kind in code.types.leaves(kind):
-            bits = size(leaf_kind) * 8
-            piece = word
+            bits, piece = self._bits(leaf_kind), word
             if position:
                 piece = code.op(f"lshr {wide} {piece}, splat ({total} {position})")
-            if bits != size(kind) * 8:
+            if bits != whole:
                 piece = code.op(f"trunc {wide} {piece} to {vector_type(f'i{bits}')}")
             leaves.append(self._from_integer(piece, leaf_kind, bits))
             position += bits
         return code.assembled(kind, iter(leaves))
+
+    def _bits(self, kind: str) -> int:
+        return lanes.width_of(kind) or self._code.types.size(kind) * 8
 
     def _as_integer(self, leaf: Value, bits: int) -> str:
         code = self._code

@@ -83,11 +83,15 @@ class Vectorised:
     has_barriers: bool
 
 
-def vectorise(module: Module, shape: GroupShape) -> Vectorised:
+# Instructions: LLVM takes a second for about 5,000.
+HEAVIEST, HEAVIEST_ON_DEMAND = 9_000, 40_000
+
+
+def vectorise(module: Module, shape: GroupShape, heaviest: int = HEAVIEST) -> Vectorised:
     """Replaces the kernel by one that runs a whole simdgroup; raises NotVectorisable."""
     function = module.function(THREAD_MAIN)
     kernel = read_kernel(module, function)
-    vectoriser = Vectoriser(kernel, shape)
+    vectoriser = Vectoriser(kernel, shape, heaviest)
     body = vectoriser.body()
     parameters = ", ".join(f"ptr noalias {name}" for name in parameters_of(function))
     attributes = re.sub(

@@ -37,7 +37,6 @@ from anymetal.passes.lanes.values import MASK, Code, Value, lanes_text, vector_t
 from anymetal.passes.operands import Operand, Parsed
 
 LIVE_LANES = 12  # machine.h: am_simdgroup::threads
-_HEAVIEST = 9_000  # instructions: LLVM takes a second for about 5,000
 
 # What an address is computed with: nothing that reads memory.
 _ADDRESS_OPERATIONS = frozenset(
@@ -81,8 +80,9 @@ class Scope:
 class Vectoriser:
     """Vectorises one kernel for one shape of threadgroups."""
 
-    def __init__(self, kernel: Kernel, shape: GroupShape) -> None:
+    def __init__(self, kernel: Kernel, shape: GroupShape, heaviest: int) -> None:
         self._kernel = kernel
+        self._heaviest = heaviest
         self._flow = kernel.flow
         self._shape = shape
         self._analysis = Analysis(kernel, shape)
@@ -119,7 +119,7 @@ class Vectoriser:
             self._write_full(label)
         while self._pending:
             self._write_region(self._pending.pop(0))
-            if code.weight > _HEAVIEST:
+            if code.weight > self._heaviest:
                 raise NotVectorisable("its vector code would be so long that compiling it takes seconds")
         code.label("am.done")
         code.line("ret void")
