@@ -11,6 +11,8 @@ from anymetal.passes.lanes.rules import PRIVATE, GroupShape, Rules, literal
 from anymetal.passes.operands import Operand, Parsed
 
 _MOST_PASSES = 100
+# Parts of the machine that are one value as long as a thread runs.
+_LASTING = frozenset(("self", "simd", "group", "lane", "position", "group_position", "group_size"))
 
 
 class Analysis:
@@ -52,7 +54,7 @@ class Analysis:
         return normal(self.rules.facts(parsed, self.of))
 
     def _phi(self, label: str, parsed: Parsed) -> Facts:
-        if label in self._mixed:
+        if label in self._mixed and not self._is_one_thing(parsed):
             return VARYING
         result: Facts | None = None
         for operand in parsed.operands:
@@ -66,6 +68,14 @@ class Analysis:
             result = facts if result is None else meet(result, facts)
         # A limit that holds at the start need not hold after a few rounds of a loop.
         return normal(replace(result, limit=None)) if result is not None else UNIFORM
+
+    def _is_one_thing(self, parsed: Parsed) -> bool:
+        """Whether lanes bring the same to a phi whichever way they came: a part of the machine."""
+        brought = {self.of(operand) for operand in parsed.operands}
+        if len(brought) != 1:
+            return False
+        facts = brought.pop()
+        return facts.values is not None or (facts.tag is not None and facts.tag[0] in _LASTING)
 
     def _look_at_branch(self, label: str) -> bool:
         terminator = self.kernel.blocks[label][-1]

@@ -11,6 +11,7 @@ from anymetal.passes.lanes.graph import NotVectorisable
 from anymetal.passes.lanes.matrix import Matrices
 from anymetal.passes.lanes.memory import mangled
 from anymetal.passes.lanes.rules import ACTIVE, LEADER, MEMORY_INTRINSICS, matrix_part
+from anymetal.passes.machine import TAKEN
 from anymetal.passes.lanes.values import Code, Value, vector_type
 from anymetal.passes.operands import Parsed
 
@@ -42,6 +43,8 @@ class Calls:
     def call(self, parsed: Parsed, operands: list[Value], mask: str | None) -> Value | None:
         if parsed.callee == STOP:
             self._stop(operands[0], mask)
+            return None
+        if parsed.callee == TAKEN:
             return None
         part = matrix_part(parsed.callee)
         if part is not None:

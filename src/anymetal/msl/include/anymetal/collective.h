@@ -49,7 +49,9 @@ AM_INLINE auto am_exchange(T value, Pick pick) {
     constexpr int bytes = AM_SIMD_WIDTH * sizeof(T);
     am_store_wide<uchar, bytes>(simd->out, am_load_wide<uchar, bytes>(am_lanes_in<T>(simd)));
   }
-  return pick(reinterpret_cast<const T*>(simd->out), simd->active, self->lane);
+  auto result = pick(reinterpret_cast<const T*>(simd->out), simd->active, self->lane);
+  am_taken();
+  return result;
 }
 
 AM_INLINE unsigned am_lane() { return am_self()->lane; }
@@ -118,7 +120,9 @@ AM_INLINE T am_shift_and_fill(T data, T filling, int distance, unsigned modulo) 
 // The active lanes, once this lane and they have met.
 AM_INLINE unsigned am_meet() {
   am_wait_at(AM_COLLECTIVE);
-  return am_self()->simd->active;
+  unsigned active = am_self()->simd->active;
+  am_taken();
+  return active;
 }
 
 // Bit l: lane l is active and `expression` holds there.

@@ -64,6 +64,9 @@ __attribute__((const)) am_thread* am_self();
 // flags in bits 4 to 11 and the scope in bits 12 to 15. Never call it directly: use am_wait_at.
 __attribute__((convergent, nomerge, noduplicate)) char am_suspend(unsigned what);
 [[noreturn]] __attribute__((nomerge)) void am_leave();
+// This lane has taken its result of a collective. Where all lanes run at once, both sides of a branch use
+// the same places, one after the other: a read must not be moved past the end of its side.
+__attribute__((convergent, nomerge)) void am_taken();
 // Storage of the threadgroup variable number `slot`; a pass lays all of them out.
 __attribute__((const)) void* am_threadgroup_storage(unsigned slot, unsigned long size, unsigned long align);
 }
@@ -101,5 +104,7 @@ AM_INLINE Out am_collective(In value, Compute compute) {
   if (simd->leader == self->lane)
     compute(simd->active, static_cast<const In*>(am_lanes_in<In>(simd)),
             reinterpret_cast<Out*>(simd->out));
-  return reinterpret_cast<const Out*>(simd->out)[Shared ? 0 : self->lane];
+  Out result = reinterpret_cast<const Out*>(simd->out)[Shared ? 0 : self->lane];
+  am_taken();
+  return result;
 }
