@@ -33,6 +33,11 @@ class Setting:
             raise ValueError(f"{self.variable}={text!r}: expected 0 or 1")
         return text == "1"
 
+    def choice(self, *words: str) -> str:
+        if self.text() not in words:
+            raise ValueError(f"{self.variable}={self.text()!r}: expected {', '.join(words)}")
+        return self.text()
+
     def path(self) -> Path:
         return Path(self.text()).expanduser()
 
@@ -49,6 +54,12 @@ TIME_LIMIT = Setting(
     "ANYMETAL_TIME_LIMIT",
     "60",
     "seconds without a finished threadgroup after which a kernel is stopped; 0 is no limit",
+)
+ENGINE = Setting(
+    "ANYMETAL_ENGINE",
+    "auto",
+    "how kernels run on the CPU: regions (vectors), coroutine (the reference), or auto, which is "
+    "regions where it can and coroutine elsewhere",
 )
 FAST_MATH = Setting(
     "PYTORCH_MPS_FAST_MATH", "0", "1 compiles kernels with fast math, as PyTorch on a Mac does"
@@ -83,6 +94,7 @@ POLICY = Setting(
 )
 
 ALL = (
+    ENGINE,
     CACHE_DIR,
     CACHE_MEGABYTES,
     TIME_LIMIT,

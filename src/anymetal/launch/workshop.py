@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING, Any
 from anymetal import settings
 from anymetal.engines.coroutine import CoroutineEngine, CoroutineExecutable
 from anymetal.engines.coroutine.runtime import start_early
+from anymetal.engines.regions import NotVectorisable, RegionsEngine
+from anymetal.errors import EngineError
 from anymetal.msl.cache import default_store, digest_of
 from anymetal.msl.check import check_all
 from anymetal.msl.clang import precompile_early
 from anymetal.msl.compile import compile_program
 from anymetal.msl.prepare import prepare
-from anymetal.nouns import Position, Prepared, Scalar, Source
+from anymetal.nouns import Position, Prepared, Program, Scalar, Source
 
 if TYPE_CHECKING:
     from anymetal.checker.program import CheckedProgram
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
 # then checked when they are asked for: instantiating all of a large library takes a minute.
 CHECKED_AT_ONCE = 64
 
-ENGINE = CoroutineEngine()
+COROUTINE = CoroutineEngine()
+REGIONS = RegionsEngine()
 
 _PACKAGE = Path(__file__).parent.parent
 # The rooms whose code decides what an executable looks like.
@@ -68,13 +71,14 @@ class Workshop:
     def compile(self, kernel: str, constants: Mapping[str, Scalar]) -> CoroutineExecutable:
         """The executable of one kernel for one set of function constants."""
         values = json.dumps(sorted((name, repr(value)) for name, value in constants.items()))
-        key = digest_of(self.outline.key, kernel, values)
+        engine = settings.ENGINE.choice("auto", "regions", "coroutine")
+        key = digest_of(self.outline.key, kernel, values, engine)
         with self._lock:
             executable = _alive.get(key) or _from_store(key)
             if executable is None:
                 named: dict[int | str, Scalar] = {name: constants[name] for name in constants}
                 program = compile_program(self.prepared(), kernel, named)
-                executable = ENGINE.compile(program)
+                executable = _compile(program, engine)
                 default_store().put("executable", key, executable.metadata, executable.payload)
             _alive[key] = executable
             return executable
@@ -142,9 +146,28 @@ class Workshop:
         return _outline(source_key, note)
 
 
+def _compile(program: Program, engine: str) -> CoroutineExecutable:
+    if engine == "coroutine":
+        return COROUTINE.compile(program)
+    try:
+        return REGIONS.compile(program, patient=engine == "regions")
+    except NotVectorisable as error:
+        if engine == "regions":
+            raise EngineError(
+                f"kernel '{program.name}' cannot run on the regions engine: {error}; "
+                f"with {settings.ENGINE.variable}=auto it runs on the coroutine engine"
+            ) from None
+        executable = COROUTINE.compile(program)
+        executable.metadata["why"] = str(error)
+        return executable
+
+
 def _from_store(key: str) -> CoroutineExecutable | None:
     entry = default_store().get("executable", key)
-    return ENGINE.load(entry.payload, entry.note) if entry else None
+    if entry is None:
+        return None
+    engine = REGIONS if entry.note["engine"] == REGIONS.name else COROUTINE
+    return engine.load(entry.payload, entry.note)
 
 
 def _outline(source_key: str, note: dict[str, Any]) -> Outline:
@@ -185,7 +208,8 @@ def toolchain() -> str:
     clang = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
     rooms = [_PACKAGE / room for room in _COMPILER_ROOMS]
     return digest_of(
-        ENGINE.version,
+        COROUTINE.version,
+        REGIONS.version,
         *(line for place in clang for line in _signature(place, depth=0)),
         *(line for place in rooms for line in _signature(place, depth=8)),
     )

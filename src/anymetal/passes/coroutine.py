@@ -50,14 +50,15 @@ def has_suspends(module: Module) -> bool:
     return any(True for _ in module.function(THREAD_MAIN).calls("am_suspend"))
 
 
-def make_coroutine(module: Module) -> list[Site]:
+def make_coroutine(module: Module, frame_alignment: int = FRAME_ALIGNMENT) -> list[Site]:
     """Turns the kernel into the coroutine `am_coroutine(buffers, self, frame, size)`."""
     function = module.function(THREAD_MAIN)
-    module.remove(module.function(GROUP_MAIN))
+    if any(other.name == GROUP_MAIN for other in module.functions):
+        module.remove(module.function(GROUP_MAIN))
     _suspend_at_loop_ends(function)
     sites = _replace_suspends(function)
     _replace_exits(function)
-    _wrap(module, function)
+    _wrap(module, function, frame_alignment)
     for declaration in _DECLARATIONS:
         module.declare(declaration)
     return sites
@@ -148,7 +149,7 @@ def _replace_exits(function: Function) -> None:
             block.instructions[leaves[0] :] = [Instruction("br label %coro.leave")]
 
 
-def _wrap(module: Module, function: Function) -> None:
+def _wrap(module: Module, function: Function, alignment: int) -> None:
     buffers, self_parameter = parameters_of(function)
     attributes = kept_attributes(module, function)
     body = function.blocks
@@ -160,10 +161,10 @@ def _wrap(module: Module, function: Function) -> None:
         f"ptr %coro.size.place) presplitcoroutine nounwind {attributes}"
         f"{debug_reference(function)} {{"
     )
-    function.blocks = [*_beginning(allocas, body[0].label), *body, *_end(self_parameter)]
+    function.blocks = [*_beginning(allocas, body[0].label, alignment), *body, *_end(self_parameter)]
 
 
-def _beginning(allocas: list[Instruction], first: str) -> list[Block]:
+def _beginning(allocas: list[Instruction], first: str, alignment: int) -> list[Block]:
     """Asked with no memory, the coroutine only tells the size of its frame."""
     return [
         Block(
@@ -171,7 +172,7 @@ def _beginning(allocas: list[Instruction], first: str) -> list[Block]:
             [
                 *allocas,
                 *_instructions(
-                    f"%coro.id = call token @llvm.coro.id(i32 {FRAME_ALIGNMENT}, "
+                    f"%coro.id = call token @llvm.coro.id(i32 {alignment}, "
                     "ptr null, ptr null, ptr null)",
                     "%coro.asked = icmp eq ptr %coro.memory, null",
                     "br i1 %coro.asked, label %coro.ask, label %coro.start",

@@ -132,7 +132,12 @@ class Module:
         """Adds a `declare` line unless the module has the same function already."""
         name = _CALLEE.search(declaration)
         assert name is not None, declaration
-        known = any(isinstance(p, str) and f"@{name.group(1)}(" in p for p in self.parts)
+        known = any(function.name == name.group(1) for function in self.functions) or any(
+            isinstance(part, str)
+            and part.startswith("declare ")
+            and f"@{name.group(1)}(" in part
+            for part in self.parts
+        )
         if not known:
             self.parts.append(declaration)
 

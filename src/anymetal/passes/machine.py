@@ -100,6 +100,28 @@ def _replace_storage(function: Function, places: dict[int, tuple[int, int]]) -> 
     ]
 
 
+AT_ONCE = "am_all_lanes_at_once"
+TAKEN = "am_taken"
+MATRIX_PARTS = ("am_matrix_first", "am_matrix_second")
+
+
+def answer_at_once(module: Module, *, at_once: bool) -> None:
+    """Tells the headers whether all lanes run at once; if not, the calls for that case go away."""
+    for function in module.functions:
+        if not at_once:
+            for block in function.blocks:
+                block.instructions = [i for i in block.instructions if i.callee != TAKEN]
+        for instruction in function.instructions():
+            callee = instruction.callee or ""
+            if callee == AT_ONCE:
+                word = "true" if at_once else "false"
+                instruction.text = f"{instruction.result} = or i1 {word}, {word}"
+            elif not at_once and any(name in callee for name in MATRIX_PARTS):
+                kind = instruction.text.split(f" @{callee}(", 1)[0].split()[-1]
+                nothing = f"{kind} zeroinitializer"
+                instruction.text = f"{instruction.result} = select i1 true, {nothing}, {nothing}"
+
+
 def kept_attributes(module: Module, function: Function) -> str:
     """Target and floating-point attributes of a function, without what the optimiser inferred.
 

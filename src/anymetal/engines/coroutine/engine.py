@@ -27,6 +27,7 @@ from anymetal.passes.loop import make_loop
 from anymetal.passes.machine import (
     GROUP_MAIN,
     THREAD_MAIN,
+    answer_at_once,
     lay_out_threadgroup_memory,
     parameters_of,
     refuse_primitives_outside,
@@ -40,7 +41,7 @@ _INTERRUPTED, _TIMED_OUT, _NO_MEMORY = 1, 2, 3
 
 # runtime.cpp's Launch: what changes with each call first, then what the kernel fixes.
 _CHANGING = struct.Struct("=Q8IdQQ")
-_FIXED = struct.Struct("=QQQ31Q")
+FIXED_PART = struct.Struct("=QQQQQQ31Q")
 
 
 class CoroutineEngine:
@@ -70,6 +71,22 @@ def transform(
 ) -> tuple[dict[str, Any], list[Site], dict[int, tuple[int, int]]]:
     """Runs the passes. Returns the executable's metadata, the sites where threads stop, and the
     place of each threadgroup variable by its slot."""
+    answer_at_once(module, at_once=False)
+    metadata, places = prepare_module(module, program)
+    metadata["engine"] = CoroutineEngine.name
+    metadata["coroutine"] = has_suspends(module)
+    sites: list[Site] = []
+    if metadata["coroutine"]:
+        sites = make_coroutine(module)
+    else:
+        make_loop(module)
+    return metadata, sites, places
+
+
+def prepare_module(
+    module: Module, program: Program
+) -> tuple[dict[str, Any], dict[int, tuple[int, int]]]:
+    """The passes that every engine needs: the machine under the kernel, arithmetic as on a GPU."""
     refuse_primitives_outside(module, program.name)
     function = module.function(THREAD_MAIN)
     used = sorted(_used_buffers(module))
@@ -90,22 +107,15 @@ def transform(
     for part in module.functions:
         clamp_alignment(part)
         define_integer_arithmetic(part)
-    coroutine = has_suspends(module)
-    sites: list[Site] = []
-    if coroutine:
-        sites = make_coroutine(module)
-    else:
-        make_loop(module)
     metadata = {
         "name": program.name,
-        "coroutine": coroutine,
         "static_memory": static_memory,
         "used_buffers": used,
         "uses_log": uses_log,
         "max_threads": min(program.max_total_threads or MAX_THREADS, MAX_THREADS),
         "arguments": [asdict(argument) for argument in program.arguments],
     }
-    return metadata, sites, places
+    return metadata, places
 
 
 def _first_beyond(program: Program, places: dict[int, tuple[int, int]]) -> Position | None:
@@ -147,8 +157,11 @@ class CoroutineExecutable:
         self.static_threadgroup_memory_length: int = metadata["static_memory"]
         self.used_buffers = frozenset(metadata["used_buffers"])
         self._runtime = host or runtime()
-        self._code = jit.LoadedCode(payload)
-        coroutine = metadata["coroutine"]
+        self._load_code()
+
+    def _load_code(self) -> None:
+        coroutine = self.metadata["coroutine"]
+        self._code = jit.LoadedCode(self.payload)
         self._address = self._code.address(COROUTINE if coroutine else GROUP_MAIN)
         self._frame_size = self._runtime.frame_size(self._address) if coroutine else 0
         self._fixed = self._fixed_part({})
@@ -156,7 +169,16 @@ class CoroutineExecutable:
     def _fixed_part(self, dynamic: dict[int, int]) -> bytes:
         lengths = [dynamic.get(index, 0) for index in range(31)]
         static = self.static_threadgroup_memory_length
-        return _FIXED.pack(self._address, self._frame_size, static, *lengths)
+        return FIXED_PART.pack(self._address, self._frame_size, 0, 0, 0, static, *lengths)
+
+    def _launch_part(
+        self,
+        threads: tuple[int, int, int],
+        group_size: tuple[int, int, int],
+        dynamic: dict[int, int] | None,
+    ) -> bytes:
+        """The part of runtime.cpp's Launch that says what to run."""
+        return self._fixed_part(dynamic) if dynamic else self._fixed
 
     def run(self, launch: Launch, workers: int = 1) -> None:
         """Runs a launch; the addresses in it must stay valid until this returns."""
@@ -179,7 +201,7 @@ class CoroutineExecutable:
         listener_data: int = 0,
     ) -> None:
         """The short way in: `buffers` is the address of a table of buffer addresses."""
-        fixed = self._fixed_part(threadgroup_memory) if threadgroup_memory else self._fixed
+        fixed = self._launch_part(threads, group_size, threadgroup_memory)
         on_main = threading.get_ident() == _MAIN_THREAD
         limit = settings.TIME_LIMIT.number()
         sink = LogSink() if self.metadata["uses_log"] else None

@@ -61,7 +61,59 @@ def inlined(ir: str) -> str:
         return str(module)
 
 
-def object_code(ir: str, level: int = 3, linked: str | None = None) -> bytes:
+def normalised(ir: str, *, combine: bool = False) -> str:
+    """A module with branches folded and loops in the one form that vectorisation reads.
+
+    `combine`: also simplify instructions, so that what was put together and taken apart is gone.
+    """
+    with _lock:
+        module = llvm.parse_assembly(ir)
+        manager = _folding()
+        if combine:
+            manager.add_instruction_combine_pass()
+        _run(manager, module)
+        if " = alloca " in str(module.get_function("am_thread_main")):
+            # Loops over arrays of a thread: unrolled, the arrays become registers.
+            _run_pipeline(module, _target_machine(2), 2, vectorise=False)
+        manager = llvm.create_new_module_pass_manager()
+        manager.add_simplify_cfg_pass()
+        manager.add_lower_switch_pass()
+        manager.add_loop_simplify_pass()
+        manager.add_lcssa_pass()
+        manager.add_dead_code_elimination_pass()
+        _run(manager, module)
+        return str(module)
+
+
+def in_registers(ir: str) -> str:
+    """A module whose variables have become registers."""
+    with _lock:
+        module = llvm.parse_assembly(ir)
+        manager = llvm.create_new_module_pass_manager()
+        manager.add_sroa_pass()
+        manager.add_simplify_cfg_pass()
+        _run(manager, module)
+        return str(module)
+
+
+def _folding() -> llvm.ModulePassManager:
+    manager = llvm.create_new_module_pass_manager()
+    manager.add_sccp_pass()
+    manager.add_simplify_cfg_pass()
+    manager.add_sroa_pass()
+    return manager
+
+
+def _run(manager: llvm.ModulePassManager, module: llvm.ModuleRef) -> None:
+    builder = llvm.create_pass_builder(
+        _target_machine(1), llvm.create_pipeline_tuning_options(speed_level=1)
+    )
+    manager.run(module, builder)
+
+
+def object_code(
+    ir: str, level: int = 3, linked: str | None = None, *, vectorise: bool = True
+) -> bytes:
     """Optimises a module, coroutines included, and compiles it for this processor.
 
     `linked` is a second module whose functions the first one may call and inline.
@@ -75,7 +127,7 @@ def object_code(ir: str, level: int = 3, linked: str | None = None) -> bytes:
         _run_pipeline(module, _target_machine(0), 0)
         module = _with_private_frames(module)
         machine = _target_machine(level)
-        _run_pipeline(module, machine, level)
+        _run_pipeline(module, machine, level, vectorise=vectorise)
         return bytes(machine.emit_object(_without_traps_for_the_generator(module)))
 
 
@@ -89,10 +141,12 @@ def _with_private_frames(module: llvm.ModuleRef) -> llvm.ModuleRef:
     return module if marked == text else llvm.parse_assembly(marked)
 
 
-def _run_pipeline(module: llvm.ModuleRef, machine: llvm.TargetMachine, level: int) -> None:
+def _run_pipeline(
+    module: llvm.ModuleRef, machine: llvm.TargetMachine, level: int, *, vectorise: bool = True
+) -> None:
     options = llvm.create_pipeline_tuning_options(speed_level=level)
-    options.loop_vectorization = level > 1
-    options.slp_vectorization = level > 1
+    options.loop_vectorization = vectorise and level > 1
+    options.slp_vectorization = vectorise and level > 1
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
 

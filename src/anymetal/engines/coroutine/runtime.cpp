@@ -24,8 +24,11 @@ struct Launch {
   double time_limit;        // seconds without a finished threadgroup; 0: none
   LogSink* log;
   void* listener_data;
-  void* kernel;              // am_coroutine or am_group_main
-  unsigned long frame_size;  // 0: a plain loop over threads
+  void* kernel;              // am_coroutine, am_group_main or am_thread_main
+  unsigned long frame_size;  // 0: the kernel never stops
+  unsigned long by_simdgroup;  // 1: the kernel runs a simdgroup at a time
+  void* edge_kernel;  // by_simdgroup: for threadgroups that the grid's edge cuts; may be the same
+  unsigned long edge_frame_size;
   unsigned long static_memory;
   unsigned long dynamic_memory[31];
 };
@@ -113,7 +116,10 @@ bool prepare_worker(Worker& worker, const Run& run) {
     offsets[i] = memory;
     memory += divide_up(launch.dynamic_memory[i], 64) * 64;
   }
-  if (!worker.state.reserve(nominal, launch.frame_size, memory)) return false;
+  unsigned long frame_size =
+      launch.frame_size > launch.edge_frame_size ? launch.frame_size : launch.edge_frame_size;
+  if (launch.by_simdgroup) nominal = divide_up(nominal, AM_SIMD_WIDTH);
+  if (!worker.state.reserve(nominal, frame_size, memory)) return false;
   am_group& group = worker.state.group;
   describe_grid(run, group);
   group.threadgroup_memory = worker.state.memory;
@@ -124,12 +130,30 @@ bool prepare_worker(Worker& worker, const Run& run) {
   return true;
 }
 
+// Lanes lie in the threadgroup as the vectorised kernel expects, unless it is narrower than the others.
+bool is_cut(const am_group& group) {
+  if (group.size[0] != group.nominal_size[0]) return true;
+  return group.size[1] != group.nominal_size[1] && group.nominal_size[2] != 1;
+}
+
+void run_vectorised(GroupState& state, const Launch& launch) {
+  bool cut = is_cut(state.group);
+  void* kernel = cut ? launch.edge_kernel : launch.kernel;
+  unsigned long frame_size = cut ? launch.edge_frame_size : launch.frame_size;
+  if (frame_size)
+    state.run_waiting_simdgroups((Coroutine)kernel, launch.buffers, frame_size);
+  else
+    state.run_simdgroups((SimdgroupKernel)kernel, launch.buffers);
+}
+
 void run_group(Worker& worker, const Run& run, unsigned long number) {
   place_group(run, number, worker.state.group);
   GroupState& state = worker.state;
   state.listener.group_started(state.group, number);
   const Launch& launch = *run.launch;
-  if (launch.frame_size)
+  if (launch.by_simdgroup)
+    run_vectorised(state, launch);
+  else if (launch.frame_size)
     state.run_coroutines((Coroutine)launch.kernel, launch.buffers, launch.frame_size);
   else
     ((GroupLoop)launch.kernel)(launch.buffers, &state.group);

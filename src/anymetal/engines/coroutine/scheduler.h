@@ -3,6 +3,8 @@
 // Lanes of a simdgroup run until each stands somewhere. Those at the lowest collective site go on
 // together: lanes that took the other branch, or left a loop early, wait at a higher site until these
 // catch up. A simdgroup all of whose live lanes stand at a threadgroup barrier waits for the others.
+// A vectorised kernel (passes/lanes) runs a whole simdgroup at a time: then `threads` holds the first
+// thread of each, and a simdgroup only ever waits at a threadgroup barrier.
 // The Listener (run_listener.h) is told of every meeting and every barrier before the threads go on.
 #pragma once
 
@@ -14,9 +16,11 @@
 using Coroutine = void* (*)(void* const* buffers, am_thread* self, void* frame, unsigned long* size);
 using Resume = void (*)(void* handle);
 using GroupLoop = void (*)(void* const* buffers, am_group* group);
+using SimdgroupKernel = void (*)(void* const* buffers, am_thread* first);
 
 constexpr unsigned kMaxThreads = 1024;
 constexpr unsigned kNoSite = ~0u;
+constexpr unsigned long kFrameAlignment = 256;  // of the first frame; vectors of 32 values live in it
 
 struct GroupState {
   Listener listener;
@@ -36,6 +40,29 @@ struct GroupState {
     // Not zero: what nobody wrote should not look like a good value. As floats these are NaN.
     memset(memory, 0xff, memory_size);
     return grow(&frames, frames_capacity, thread_count * frame_size);
+  }
+
+  void run_simdgroups(SimdgroupKernel kernel, void* const* buffers) {
+    for (unsigned s = 0; s < group.simdgroups; ++s) {
+      place_simdgroup(s);
+      kernel(buffers, &threads[s]);
+    }
+  }
+
+  void run_waiting_simdgroups(Coroutine kernel, void* const* buffers, unsigned long frame_size) {
+    stride_ = frame_size;
+    for (unsigned s = 0; s < group.simdgroups; ++s) {
+      place_simdgroup(s);
+      kernel(buffers, &threads[s], handle_of(s), nullptr);
+    }
+    for (bool waiting = true; waiting;) {
+      waiting = false;
+      for (unsigned s = 0; s < group.simdgroups; ++s) {
+        if (threads[s].site == AM_FINISHED) continue;
+        resume(s);
+        waiting |= threads[s].site != AM_FINISHED;
+      }
+    }
   }
 
   void release() {
@@ -62,7 +89,7 @@ struct GroupState {
 
  private:
   static bool allocate(void** place, unsigned long size) {
-    return posix_memalign(place, 64, size ? size : 64) == 0;
+    return posix_memalign(place, kFrameAlignment, size ? size : 64) == 0;
   }
 
   static bool grow(char** place, unsigned long& capacity, unsigned long size) {
@@ -89,6 +116,21 @@ struct GroupState {
           self.simd = &simds[index / AM_SIMD_WIDTH];
           self.group = &group;
         }
+  }
+
+  void place_simdgroup(unsigned s) {
+    am_thread& first = threads[s];
+    unsigned index = s * AM_SIMD_WIDTH;
+    first.site = AM_FINISHED;
+    first.lane = 0;
+    first.position[0] = index % group.size[0];
+    first.position[1] = index / group.size[0] % group.size[1];
+    first.position[2] = index / group.size[0] / group.size[1];
+    first.index = index;
+    first.simd = &simds[s];
+    first.group = &group;
+    simds[s].index = s;
+    simds[s].threads = lanes_of(s);
   }
 
   unsigned lanes_of(unsigned s) const {

@@ -49,7 +49,9 @@ AM_INLINE auto am_exchange(T value, Pick pick) {
     constexpr int bytes = AM_SIMD_WIDTH * sizeof(T);
     am_store_wide<uchar, bytes>(simd->out, am_load_wide<uchar, bytes>(am_lanes_in<T>(simd)));
   }
-  return pick(reinterpret_cast<const T*>(simd->out), simd->active, self->lane);
+  auto result = pick(reinterpret_cast<const T*>(simd->out), simd->active, self->lane);
+  am_taken();
+  return result;
 }
 
 AM_INLINE unsigned am_lane() { return am_self()->lane; }
@@ -67,10 +69,11 @@ AM_INLINE unsigned am_group_start(unsigned lane) {
 // The value of lane `source` of the group.
 template <unsigned Width, class T>
 AM_INLINE T am_read_lane(T value, unsigned source) {
-  return am_exchange(value, [source](const T* values, unsigned active, unsigned lane) {
+  return am_exchange(value, [source, value](const T* values, unsigned active, unsigned lane) {
     unsigned from = am_group_start<Width>(lane) + source % Width;
     bool readable = source < Width && (active >> from & 1);
-    return values[readable ? from : lane];
+    T read = values[from];
+    return readable ? read : value;
   });
 }
 
@@ -117,12 +120,14 @@ AM_INLINE T am_shift_and_fill(T data, T filling, int distance, unsigned modulo) 
 // The active lanes, once this lane and they have met.
 AM_INLINE unsigned am_meet() {
   am_wait_at(AM_COLLECTIVE);
-  return am_self()->simd->active;
+  unsigned active = am_self()->simd->active;
+  am_taken();
+  return active;
 }
 
 // Bit l: lane l is active and `expression` holds there.
 AM_INLINE unsigned am_vote(bool expression) {
-  return am_collective<unsigned>(uchar(expression), [](unsigned active, const uchar* in,
+  return am_collective<unsigned, true>(uchar(expression), [](unsigned active, const uchar* in,
                                                        unsigned* out) {
     am_wide<bool, 32> yes = __builtin_convertvector(am_load_wide<uchar, 32>(in), am_wide<bool, 32>);
     am_wide<unsigned, 32> votes = active & __builtin_bit_cast(unsigned, yes);
@@ -256,7 +261,7 @@ template <unsigned Width, class Operation, class T>
 AM_INLINE T am_reduce(T value) {
   typedef typename am_lane_layout<T>::element S;
   constexpr int stride = am_lane_layout<T>::stride;
-  return am_collective<T>(value, [](unsigned active, const T* in, T* out) {
+  return am_collective<T, Width == 32>(value, [](unsigned active, const T* in, T* out) {
     auto values = am_load_active<S, stride>(active, in, Operation::template neutral<S>);
     if constexpr (Width == 4) {
       am_reduce_quads<Operation, S, stride>(values, out, am_counting<32 * stride>());

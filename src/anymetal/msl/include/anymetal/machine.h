@@ -64,6 +64,9 @@ __attribute__((const)) am_thread* am_self();
 // flags in bits 4 to 11 and the scope in bits 12 to 15. Never call it directly: use am_wait_at.
 __attribute__((convergent, nomerge, noduplicate)) char am_suspend(unsigned what);
 [[noreturn]] __attribute__((nomerge)) void am_leave();
+// This lane has taken its result of a collective. Where all lanes run at once, both sides of a branch use
+// the same places, one after the other: a read must not be moved past the end of its side.
+__attribute__((convergent, nomerge)) void am_taken();
 // Storage of the threadgroup variable number `slot`; a pass lays all of them out.
 __attribute__((const)) void* am_threadgroup_storage(unsigned slot, unsigned long size, unsigned long align);
 }
@@ -89,7 +92,9 @@ AM_INLINE T* am_lanes_in(am_simdgroup* simd) {
 // One collective operation of a simdgroup. Every lane leaves its value; the leader, resumed first, calls
 // `compute(active, in, out)` once over the typed arrays of 32 values; every active lane takes its result.
 // Values of inactive lanes in `in` are stale: `compute` must look at the mask.
-template <class Out, class In, class Compute>
+// With `Shared` the result is the same for every lane, and taken from where lane 0 would find it: then
+// an engine that runs all lanes at once knows that it is one value.
+template <class Out, bool Shared = false, class In, class Compute>
 AM_INLINE Out am_collective(In value, Compute compute) {
   static_assert(sizeof(Out) <= AM_SLOT_BYTES);
   am_thread* self = am_self();
@@ -99,5 +104,7 @@ AM_INLINE Out am_collective(In value, Compute compute) {
   if (simd->leader == self->lane)
     compute(simd->active, static_cast<const In*>(am_lanes_in<In>(simd)),
             reinterpret_cast<Out*>(simd->out));
-  return reinterpret_cast<const Out*>(simd->out)[self->lane];
+  Out result = reinterpret_cast<const Out*>(simd->out)[Shared ? 0 : self->lane];
+  am_taken();
+  return result;
 }

@@ -66,10 +66,22 @@ AM_INLINE void am_matrix_clear(am_matrix_operands<A, B, C>* operands, unsigned a
   }
 }
 
+// This lane's two elements of a * b + c, for an engine that runs all lanes at once: it writes the product
+// in vectors in place of these calls (passes/lanes/matrix.py), rounding as above. Other engines never
+// come here.
+extern "C" __attribute__((const)) bool am_all_lanes_at_once();
+template <class R, class A, class B, class C>
+__attribute__((const, convergent)) R am_matrix_first(A a0, A a1, B b0, B b1, C c0, C c1);
+template <class R, class A, class B, class C>
+__attribute__((const, convergent)) R am_matrix_second(A a0, A a1, B b0, B b1, C c0, C c1);
+
 // This lane's two elements of a * b + c.
 template <class R, class A, class B, class C>
 AM_INLINE metal::vec<R, 2> am_matrix_multiply(metal::vec<A, 2> a, metal::vec<B, 2> b,
                                               metal::vec<C, 2> c) {
+  if (am_all_lanes_at_once())
+    return metal::vec<R, 2>(am_matrix_first<R>(a.x, a.y, b.x, b.y, c.x, c.y),
+                            am_matrix_second<R>(a.x, a.y, b.x, b.y, c.x, c.y));
   typedef am_matrix_operands<A, B, C> Operands;
   struct Place {
     alignas(64) char bytes[64];

@@ -1,0 +1,166 @@
+"""The fast engine: a simdgroup runs as vectors of 32 values (passes/lanes).
+
+Code depends on how lanes lie in a threadgroup: side by side in x, or in rows of 16, 8, 4 or 2. What a
+launch needs is compiled when it is launched for the first time, and kept on disk like everything else.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import zlib
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from anymetal.engines.coroutine import jit
+from anymetal.engines.coroutine.engine import (
+    FIXED_PART,
+    MAX_THREADS,
+    CoroutineExecutable,
+    prepare_module,
+)
+from anymetal.engines.coroutine.runtime import Runtime, source_digest
+from anymetal.msl.cache import default_store, digest_of
+from anymetal.nouns import Program
+from anymetal.passes.coroutine import COROUTINE, make_coroutine
+from anymetal.passes.ir import parse
+from anymetal.passes.lanes.facts import WIDTH
+from anymetal.passes.lanes.prepare import (
+    HEAVIEST,
+    HEAVIEST_ON_DEMAND,
+    drop_group_loop,
+    replace_suspends,
+    split_position_loads,
+    vectorise,
+)
+from anymetal.passes.lanes.rules import GroupShape
+from anymetal.passes.machine import THREAD_MAIN, answer_at_once
+
+Sizes = tuple[int, int, int]
+_FRAME_ALIGNMENT = 256
+_IN_A_ROW = GroupShape(WIDTH)
+_ANYHOW = GroupShape(0)
+
+
+class RegionsEngine:
+    """Compiles programs to vector code; raises NotVectorisable for what it cannot do."""
+
+    name = "regions"
+
+    @functools.cached_property
+    def version(self) -> str:
+        return digest_of(source_digest(), jit.host_processor(), self.name)
+
+    def compile(self, program: Program, *, patient: bool = False) -> RegionsExecutable:
+        """`patient`: also code so long that compiling it takes many seconds."""
+        module = parse(program.ir)
+        answer_at_once(module, at_once=True)
+        metadata, _ = prepare_module(module, program)
+        replace_suspends(module)
+        drop_group_loop(module)
+        split = split_position_loads(module)
+        ir = jit.normalised(str(module), combine=split)
+        metadata["engine"] = self.name
+        metadata["heaviest"] = HEAVIEST_ON_DEMAND if patient else HEAVIEST
+        executable = self.load(zlib.compress(ir.encode(), 1), metadata)
+        executable.code_for(_IN_A_ROW)
+        return executable
+
+    def load(self, payload: bytes, metadata: dict[str, Any]) -> RegionsExecutable:
+        return RegionsExecutable(payload, metadata)
+
+
+class _Code:
+    """A kernel's machine code for one shape of threadgroups."""
+
+    def __init__(self, payload: bytes, has_barriers: bool, runtime: Runtime) -> None:
+        self._loaded = jit.LoadedCode(payload)
+        self.address = self._loaded.address(COROUTINE if has_barriers else THREAD_MAIN)
+        self.frame_size = 0
+        if has_barriers:
+            size = runtime.frame_size(self.address)
+            self.frame_size = -(-size // _FRAME_ALIGNMENT) * _FRAME_ALIGNMENT
+
+
+def _generate(
+    ir: str, shape: GroupShape, heaviest: int = HEAVIEST
+) -> tuple[bytes, dict[str, Any]]:
+    module = parse(ir)
+    result = vectorise(module, shape, heaviest)
+    text = jit.in_registers(str(module))
+    if result.has_barriers:
+        module = parse(text)
+        make_coroutine(module, _FRAME_ALIGNMENT)
+        text = str(module)
+    code = jit.object_code(text, level=1, vectorise=False)
+    return code, asdict(result)
+
+
+class RegionsExecutable(CoroutineExecutable):
+    """A vectorised kernel. Launches from several Python threads at once are fine."""
+
+    def __init__(self, payload: bytes, metadata: dict[str, Any]) -> None:
+        self._codes: dict[GroupShape, _Code] = {}
+        self._lock = threading.Lock()
+        self._fixed_parts: dict[Any, bytes] = {}
+        super().__init__(payload, metadata)
+
+    def _load_code(self) -> None:
+        self._key = digest_of(self.payload)
+
+    def code_for(self, shape: GroupShape) -> _Code:
+        """The code for one shape, compiled now if this is the first launch that needs it."""
+        with self._lock:
+            if shape not in self._codes:
+                store, key = default_store(), digest_of(self._key, str(shape.row))
+                entry = store.get("vectorised", key)
+                if entry is None:
+                    code, note = _generate(
+                        zlib.decompress(self.payload).decode(), shape, self.metadata["heaviest"]
+                    )
+                    store.put("vectorised", key, note, code)
+                else:
+                    code, note = entry.payload, entry.note
+                self._codes[shape] = _Code(code, note["has_barriers"], self._runtime)
+            return self._codes[shape]
+
+    def _launch_part(
+        self, threads: Sizes, group_size: Sizes, dynamic: dict[int, int] | None
+    ) -> bytes:
+        lengths = tuple((dynamic or {}).get(index, 0) for index in range(31))
+        ragged = any(t % g for t, g in zip(threads, group_size, strict=True))
+        key = (group_size, ragged, lengths)
+        part = self._fixed_parts.get(key)
+        if part is None:
+            part = self._fixed_parts[key] = self._new_part(group_size, ragged, lengths)
+        return part
+
+    def _new_part(self, group_size: Sizes, ragged: bool, lengths: tuple[int, ...]) -> bytes:
+        shape = shape_of(group_size)
+        inner = edge = self.code_for(shape)
+        one_row = group_size[1] == group_size[2] == 1
+        if ragged and not one_row:
+            edge = self.code_for(_ANYHOW)
+        return FIXED_PART.pack(
+            inner.address,
+            inner.frame_size,
+            1,
+            edge.address,
+            edge.frame_size,
+            self.static_threadgroup_memory_length,
+            *lengths,
+        )
+
+
+def shape_of(group_size: Sizes) -> GroupShape:
+    """How the lanes of each simdgroup lie in a whole threadgroup of this size."""
+    x, y, z = group_size
+    if x % WIDTH == 0 or y * z == 1:
+        return _IN_A_ROW
+    if WIDTH % x == 0 and (z == 1 or x * y % WIDTH == 0):
+        return GroupShape(x)
+    return _ANYHOW
+
+
+__all__ = ["MAX_THREADS", "Path", "RegionsEngine", "RegionsExecutable", "shape_of"]

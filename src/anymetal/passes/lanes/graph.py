@@ -1,0 +1,180 @@
+"""The control flow of a kernel: order, loops, where branches meet again, and who meets there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from anymetal.passes.flow import Graph, Loop, loop_aware_order
+
+# Behind every return: where lanes that took different ways out meet.
+EXIT = ""
+
+
+class NotVectorisable(Exception):
+    """Why a kernel cannot run as vectors; the coroutine engine takes it."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """What a divergent branch causes: blocks whose phis mix lanes, and loops left at different
+    times."""
+
+    joins: frozenset[str]
+    left: tuple[Loop, ...]
+
+
+class Flow:
+    """Answers about one function's graph, in which loops have one latch and one way in."""
+
+    def __init__(self, graph: Graph, entry: str) -> None:
+        self.entry = entry
+        self.successors = graph
+        self.predecessors: dict[str, list[str]] = {label: [] for label in graph}
+        for label, targets in graph.items():
+            for target in targets:
+                self.predecessors[target].append(label)
+        self.order, self.loops = loop_aware_order(graph, entry)
+        self.rank = {label: number for number, label in enumerate(self.order)}
+        self._refuse_irreducible()
+        self._meeting_points = self._post_dominators()
+
+    def _refuse_irreducible(self) -> None:
+        for loop in self.loops:
+            for label in loop.blocks:
+                if label == loop.header:
+                    continue
+                if any(before not in loop.blocks for before in self.predecessors[label]):
+                    raise NotVectorisable("a loop is entered in more than one place")
+
+    def innermost_loop(self, label: str) -> Loop | None:
+        inside = [loop for loop in self.loops if label in loop.blocks]
+        return min(inside, key=lambda loop: len(loop.blocks), default=None)
+
+    def outermost_loop(self, label: str) -> Loop | None:
+        inside = [loop for loop in self.loops if label in loop.blocks]
+        return max(inside, key=lambda loop: len(loop.blocks), default=None)
+
+    def exits(self, loop: Loop) -> list[str]:
+        """Blocks outside the loop that it leads to."""
+        targets = (t for label in loop.blocks for t in self.successors[label])
+        return list(dict.fromkeys(t for t in targets if t not in loop.blocks))
+
+    def meeting_point(self, label: str) -> str:
+        """Where all ways from a block come together first; EXIT if only behind the returns."""
+        return self._meeting_points[label]
+
+    def _post_dominators(self) -> dict[str, str]:
+        """Immediate post-dominators, by the usual iteration over the reversed graph."""
+        position = {label: number for number, label in enumerate(self._reverse_postorder())}
+        parent: dict[str, str] = {EXIT: EXIT}
+
+        def common(first: str, second: str) -> str:
+            while first != second:
+                if position[first] > position[second]:
+                    first = parent[first]
+                else:
+                    second = parent[second]
+            return first
+
+        changed = True
+        while changed:
+            changed = False
+            for label in position:
+                if label == EXIT:
+                    continue
+                targets = [t for t in self._targets(label) if t in parent]
+                if not targets:
+                    continue
+                best = targets[0]
+                for target in targets[1:]:
+                    best = common(best, target)
+                if parent.get(label) != best:
+                    parent[label] = best
+                    changed = True
+        for label in self.order:
+            if label not in parent:
+                raise NotVectorisable("a loop never ends")
+        return parent
+
+    def _targets(self, label: str) -> list[str]:
+        return self.successors[label] or [EXIT]
+
+    def _reverse_postorder(self) -> list[str]:
+        """Of the reversed graph, from EXIT."""
+        before: dict[str, list[str]] = {EXIT: [b for b in self.order if not self.successors[b]]}
+        before.update(self.predecessors)
+        seen, finished = {EXIT}, []
+        stack: list[tuple[str, int]] = [(EXIT, 0)]
+        while stack:
+            label, position = stack.pop()
+            for offset, target in enumerate(before[label][position:], position + 1):
+                if target not in seen:
+                    seen.add(target)
+                    stack += [(label, offset), (target, 0)]
+                    break
+            else:
+                finished.append(label)
+        return finished[::-1]
+
+    def between(self, label: str) -> frozenset[str]:
+        """Blocks that lanes may pass after a branch in `label` before they all meet again."""
+        end = self.meeting_point(label)
+        found: set[str] = set()
+        pending = [t for t in self.successors[label] if t != end]
+        while pending:
+            block = pending.pop()
+            if block not in found:
+                found.add(block)
+                pending.extend(t for t in self.successors[block] if t != end)
+        return frozenset(found)
+
+    def divergence(self, label: str) -> Meeting:
+        """What follows when lanes take different ways at the end of `label`."""
+        joins: set[str] = set()
+        left: list[Loop] = []
+        self._spread(self.successors[label], self.innermost_loop(label), joins, left)
+        return Meeting(frozenset(joins), tuple(left))
+
+    def _spread(
+        self, starts: Iterable[str], loop: Loop | None, joins: set[str], left: list[Loop]
+    ) -> None:
+        """Follows the ways from `starts`, without going round `loop`, to where two of them meet."""
+        way: dict[str, str] = {}
+        continues = False
+        leaves: list[str] = []
+
+        def arrive(block: str, origin: str) -> None:
+            nonlocal continues
+            if loop is not None and block == loop.header:
+                continues = True
+                return
+            if loop is not None and block not in loop.blocks:
+                leaves.append(block)
+            if way.setdefault(block, origin) != origin:
+                joins.add(block)
+                way[block] = block
+
+        for start in starts:
+            arrive(start, start)
+        for block in self.order[min(map(self.rank.__getitem__, way), default=0) :]:
+            if block not in way or (loop is not None and block not in loop.blocks):
+                continue
+            for target in self.successors[block]:
+                if self.rank[target] > self.rank[block] or (
+                    loop is not None and target == loop.header
+                ):
+                    arrive(target, way[block])
+        if loop is None or not leaves:
+            return
+        if continues or len(set(leaves)) > 1:
+            if continues:
+                left.append(loop)
+                joins.update(self.exits(loop))
+            outer = self._around(loop)
+            starts_outside = self.exits(loop) if continues else leaves
+            self._spread(dict.fromkeys(starts_outside), outer, joins, left)
+
+    def _around(self, loop: Loop) -> Loop | None:
+        outside = [other for other in self.loops if loop.blocks < other.blocks]
+        return min(outside, key=lambda other: len(other.blocks), default=None)
