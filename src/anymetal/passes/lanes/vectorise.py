@@ -394,8 +394,7 @@ class Vectoriser:
 
     def _compute(self, parsed: Parsed, scope: Scope) -> Value | None:
         operands = [self._operand(operand, scope) for operand in parsed.operands]
-        all_active = scope.mask is None
-        result = self._operations.apply(parsed, operands, all_active=all_active)
+        result = self._operations.apply(parsed, operands)
         if result is not None:
             return result
         writer = self._writers.get(parsed.opcode)
