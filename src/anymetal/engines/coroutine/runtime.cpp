@@ -130,10 +130,11 @@ bool prepare_worker(Worker& worker, const Run& run) {
   return true;
 }
 
-// Lanes lie in the threadgroup as the vectorised kernel expects, unless it is narrower than the others.
+// Whether the grid's edge cuts a threadgroup: then its lanes lie otherwise than in the others.
 bool is_cut(const am_group& group) {
-  if (group.size[0] != group.nominal_size[0]) return true;
-  return group.size[1] != group.nominal_size[1] && group.nominal_size[2] != 1;
+  for (int axis = 0; axis < 3; ++axis)
+    if (group.size[axis] != group.nominal_size[axis]) return true;
+  return false;
 }
 
 void run_vectorised(GroupState& state, const Launch& launch) {

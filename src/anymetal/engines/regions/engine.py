@@ -9,14 +9,12 @@ from __future__ import annotations
 import functools
 import threading
 import zlib
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import Any
 
 from anymetal.engines.coroutine import jit
 from anymetal.engines.coroutine.engine import (
     FIXED_PART,
-    MAX_THREADS,
     CoroutineExecutable,
     prepare_module,
 )
@@ -39,7 +37,7 @@ from anymetal.passes.machine import THREAD_MAIN, answer_at_once
 
 Sizes = tuple[int, int, int]
 _FRAME_ALIGNMENT = 256
-_IN_A_ROW = GroupShape(WIDTH)
+_IN_A_ROW = GroupShape(WIDTH, complete=True)
 _ANYHOW = GroupShape(0)
 
 
@@ -113,7 +111,7 @@ class RegionsExecutable(CoroutineExecutable):
         """The code for one shape, compiled now if this is the first launch that needs it."""
         with self._lock:
             if shape not in self._codes:
-                store, key = default_store(), digest_of(self._key, str(shape.row))
+                store, key = default_store(), digest_of(self._key, str(shape))
                 entry = store.get("vectorised", key)
                 if entry is None:
                     code, note = _generate(
@@ -138,8 +136,10 @@ class RegionsExecutable(CoroutineExecutable):
 
     def _new_part(self, group_size: Sizes, ragged: bool, lengths: tuple[int, ...]) -> bytes:
         shape = shape_of(group_size)
-        inner = edge = self.code_for(shape)
         one_row = group_size[1] == group_size[2] == 1
+        if ragged and one_row:
+            shape = replace(shape, complete=False)
+        inner = edge = self.code_for(shape)
         if ragged and not one_row:
             edge = self.code_for(_ANYHOW)
         return FIXED_PART.pack(
@@ -156,11 +156,12 @@ class RegionsExecutable(CoroutineExecutable):
 def shape_of(group_size: Sizes) -> GroupShape:
     """How the lanes of each simdgroup lie in a whole threadgroup of this size."""
     x, y, z = group_size
+    complete = x * y * z % WIDTH == 0
     if x % WIDTH == 0 or y * z == 1:
-        return _IN_A_ROW
+        return GroupShape(WIDTH, complete)
     if WIDTH % x == 0 and (z == 1 or x * y % WIDTH == 0):
-        return GroupShape(x)
-    return _ANYHOW
+        return GroupShape(x, complete)
+    return GroupShape(0, complete)
 
 
-__all__ = ["MAX_THREADS", "Path", "RegionsEngine", "RegionsExecutable", "shape_of"]
+__all__ = ["RegionsEngine", "RegionsExecutable", "shape_of"]

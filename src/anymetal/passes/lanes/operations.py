@@ -20,13 +20,13 @@ class Operations:
         self._code = code
         self._rules = rules
 
-    def apply(self, parsed: Parsed, operands: list[Value], *, all_active: bool) -> Value | None:
+    def apply(self, parsed: Parsed, operands: list[Value]) -> Value | None:
         """The result, or None if the instruction is not one of these."""
         opcode = parsed.opcode
         if opcode in BINARY_OPCODES:
             return self.binary(parsed, operands[0], operands[1])
         if opcode in CAST_OPCODES:
-            return self.cast(parsed, operands[0], all_active=all_active)
+            return self.cast(parsed, operands[0])
         if opcode in ("icmp", "fcmp"):
             return self.compare(parsed, operands[0], operands[1])
         if opcode == "select":
@@ -192,7 +192,7 @@ class Operations:
 
     # ---- conversions -------------------------------------------------------------------------
 
-    def cast(self, parsed: Parsed, source: Value, *, all_active: bool) -> Value:
+    def cast(self, parsed: Parsed, source: Value) -> Value:
         code, before, after = self._code, source.kind, parsed.kind
         flags = f" {parsed.flags}" if parsed.flags else ""
         if source.facts.is_uniform:
@@ -202,7 +202,7 @@ class Operations:
             text = code.op(f"{parsed.opcode}{flags} {before} {code.scalar(source)} to {after}")
             return Value(after, facts, text)
         if self._is_compound(before) or self._is_compound(after):
-            return self._compound_cast(parsed, source, all_active=all_active)
+            return self._compound_cast(parsed, source)
         facts = lanes.cast(parsed, source.facts, before)
 
         def compute() -> str:
@@ -214,7 +214,7 @@ class Operations:
         if facts.values is not None:
             return code.known(after, facts)
         if parsed.opcode in ("zext", "sext") and not facts.sure:
-            return self._extended(parsed, source, facts, compute, all_active=all_active)
+            return self._extended(parsed, source, facts, compute)
         base = code.op(f"{parsed.opcode} {before} {source.base} to {after}")
         return self._pattern(after, facts, base, [source], compute)
 
@@ -224,14 +224,13 @@ class Operations:
         source: Value,
         facts: Facts,
         compute: Callable[[], str],
-        *,
-        all_active: bool,
     ) -> Value:
-        """A pattern made wider: still one where no lane wraps around in the narrow type."""
+        """A pattern made wider: still one where no lane wraps around in the narrow type.
+
+        `nneg` says nothing here: it may not hold in lanes that do not use the result.
+        """
         code, before, after = self._code, source.kind, parsed.kind
         base = code.op(f"{parsed.opcode} {before} {source.base} to {after}")
-        if all_active and "nneg" in parsed.flags and source.facts.sure:
-            return code.settled(after, replace(facts, sure=True), base)
         offsets = facts.offsets
         width = lanes.width_of(before)
         assert offsets is not None and width is not None
@@ -244,7 +243,7 @@ class Operations:
         condition = self._all_of([*([source.condition] if source.condition else []), fits])
         return Value(after, facts, base, condition=condition, compute=compute)
 
-    def _compound_cast(self, parsed: Parsed, source: Value, *, all_active: bool) -> Value:
+    def _compound_cast(self, parsed: Parsed, source: Value) -> Value:
         code = self._code
         before, after = code.types.parts(source.kind), code.types.parts(parsed.kind)
         same_count = len(before) == len(after)
@@ -253,7 +252,7 @@ class Operations:
                 raise NotVectorisable(f"conversion of {source.kind} to {parsed.kind}")
             part = replace(parsed, kind=after[0])
             return self._by_part(
-                parsed.kind, [source], lambda one: self.cast(part, one[0], all_active=all_active)
+                parsed.kind, [source], lambda one: self.cast(part, one[0])
             )
         return self._rebuilt(source, parsed.kind)
 
@@ -319,7 +318,7 @@ class Operations:
         code = self._code
         if index.kind != "i64":
             opcode = Parsed("sext", None, "i64")
-            index = self.cast(opcode, index, all_active=False)
+            index = self.cast(opcode, index)
         step = self._rules.stride(pointer.facts, size)
         facts = self._rules._step(pointer.facts, index.facts, size)
 

@@ -84,7 +84,7 @@ class Vectorised:
 
 
 # Instructions: LLVM takes a second for about 5,000.
-HEAVIEST, HEAVIEST_ON_DEMAND = 9_000, 40_000
+HEAVIEST, HEAVIEST_ON_DEMAND = 20_000, 60_000
 
 
 def vectorise(module: Module, shape: GroupShape, heaviest: int = HEAVIEST) -> Vectorised:

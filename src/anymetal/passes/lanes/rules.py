@@ -33,9 +33,11 @@ class GroupShape:
     """How the lanes of a simdgroup lie in the threadgroup.
 
     `row` lanes follow one another in x, beginning at a multiple of `row`; 0: nothing is known.
+    `complete`: every simdgroup has all its threads.
     """
 
     row: int = WIDTH
+    complete: bool = False
 
     def position(self, axis: int) -> Facts:
         tag = ("position", axis)

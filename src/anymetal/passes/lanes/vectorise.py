@@ -12,9 +12,10 @@ masked copies only phis need to keep the values of lanes that are elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from anymetal.passes.flow import Loop
 from anymetal.passes.lanes import facts as lanes
 from anymetal.passes.lanes.analysis import Analysis
 from anymetal.passes.lanes.calls import Calls
@@ -55,15 +56,17 @@ class Slot:
 
 @dataclass
 class Region:
-    """A masked copy of some blocks: the variable that holds each block's mask."""
+    """A masked copy of blocks, shared by all branches that part and meet in one round of a loop.
+
+    `ends` are the blocks where lanes may all be together again: there the full copy goes on. The
+    region outside all loops (`loop` is None) also serves simdgroups that never are complete.
+    """
 
     number: int
-    blocks: list[str]
-    end: str  # where all its lanes meet; EXIT for none
-    masks: dict[str, str]
-
-    def guard(self, label: str) -> str:
-        return f"masked{self.number}.{self.blocks.index(label)}"
+    loop: Loop | None
+    members: set[str] = field(default_factory=set)
+    ends: set[str] = field(default_factory=set)
+    masks: dict[str, str] = field(default_factory=dict)  # the variable of each block's mask
 
 
 @dataclass
@@ -93,8 +96,7 @@ class Vectoriser:
         self._slots: dict[str, Slot] = {}
         self._machine: dict[tuple[str, int], Value] = {}
         self._arrays: dict[str, str] = {}
-        self._regions: list[Region] = []
-        self._pending: list[Region] = []
+        self._regions: dict[Loop | None, Region] = {}
 
     @property
     def has_barriers(self) -> bool:
@@ -113,12 +115,11 @@ class Vectoriser:
         """The lines between the braces of `(ptr buffers, ptr self)`."""
         code = self._code
         self._make_slots()
-        whole = self._new_region(self._flow.order, EXIT)
-        self._enter(whole)
+        self._enter()
         for label in self._flow.order:
             self._write_full(label)
-        while self._pending:
-            self._write_region(self._pending.pop(0))
+        for region in self._regions.values():
+            self._write_region(region)
             if code.weight > self._heaviest:
                 raise NotVectorisable("its vector code would be so long that compiling it takes seconds")
         code.label("am.done")
@@ -127,12 +128,17 @@ class Vectoriser:
 
     # ---- entry -------------------------------------------------------------------------------
 
-    def _enter(self, whole: Region) -> None:
+    def _enter(self) -> None:
         code, self_text = self._code, self._kernel.self
         for offset, name in ((SIMD, "%am.simd"), (GROUP, "%am.group.here")):
             place = code.moved("ptr", self_text, offset)
             code.line(f"{name} = load ptr, ptr {place}, !invariant.load !4000000")
         self._read_positions()
+        if self._shape.complete:
+            code.jump("full.0")
+            return
+        whole = self._region(None)
+        whole.members.update(self._flow.order)
         live = code.op(f"load i32, ptr {code.moved('ptr', '%am.simd', LIVE_LANES)}")
         full = code.op(f"icmp eq i32 {live}, {WIDTH}")
         code.branch(full, "full.0", "am.partial")
@@ -140,8 +146,8 @@ class Vectoriser:
         counts = code.splat("i32", live)
         numbers = lanes_text("i32", range(WIDTH))
         mask = code.op(f"icmp ult {vector_type('i32')} {numbers}, {counts}")
-        code.store(MASK, mask, whole.masks[self._flow.entry])
-        code.jump(whole.guard(self._flow.entry))
+        code.store(MASK, mask, self._mask(whole, self._flow.entry))
+        code.jump(self._guard(whole, self._flow.entry))
 
     def _read_positions(self) -> None:
         code, self_text = self._code, self._kernel.self
@@ -388,8 +394,7 @@ class Vectoriser:
 
     def _compute(self, parsed: Parsed, scope: Scope) -> Value | None:
         operands = [self._operand(operand, scope) for operand in parsed.operands]
-        all_active = scope.mask is None
-        result = self._operations.apply(parsed, operands, all_active=all_active)
+        result = self._operations.apply(parsed, operands)
         if result is not None:
             return result
         writer = self._writers.get(parsed.opcode)
@@ -527,24 +532,21 @@ class Vectoriser:
         region = self._region_after(scope.label)
         brought = [self._brought(scope, target) for target in terminator.labels]
         masks = (chosen, code.inverted(chosen))
-        starts = []
         for target, values, mask in zip(terminator.labels, brought, masks, strict=True):
             self._bring(values, mask, "true")
-            if target != region.end:
-                self._add_lanes(region, target, mask)
-                starts.append(target)
-        first = min(starts, key=region.blocks.index)
-        loop = self._outermost_inside(region, first)
-        code.jump(region.guard(loop if loop is not None else first))
+            self._add_lanes(region, target, mask)
+        first = min(terminator.labels, key=self._flow.rank.__getitem__)
+        code.jump(self._guard(region, self._entered_at(region, first)))
 
-    def _outermost_inside(self, region: Region, label: str) -> str | None:
+    def _entered_at(self, region: Region, label: str) -> str:
         """The header of the largest loop of a region around a block: loops are entered there."""
-        members = set(region.blocks)
         loops = [
-            loop for loop in self._flow.loops if label in loop.blocks and loop.blocks <= members
+            loop
+            for loop in self._flow.loops
+            if label in loop.blocks and loop.blocks <= region.members
         ]
         largest = max(loops, key=lambda loop: len(loop.blocks), default=None)
-        return largest.header if largest else None
+        return largest.header if largest else label
 
     def _brought(self, scope: Scope, target: str) -> list[tuple[Slot, list[str]]]:
         """What an edge brings to the phis of its target. Read before any of them is written."""
@@ -564,58 +566,92 @@ class Vectoriser:
 
     # ---- masked copies -----------------------------------------------------------------------
 
-    def _new_region(self, blocks: Iterable[str], end: str) -> Region:
-        members = set(blocks)
-        ordered = [label for label in self._flow.order if label in members]
-        masks = {label: self._code.variable(MASK) for label in ordered}
-        region = Region(len(self._regions), ordered, end, masks)
-        for variable in masks.values():
-            self._code.variables.append(f"  store {MASK} zeroinitializer, ptr {variable}")
-        self._regions.append(region)
-        self._pending.append(region)
-        return region
+    def _region(self, loop: Loop | None) -> Region:
+        if loop not in self._regions:
+            self._regions[loop] = Region(len(self._regions), loop)
+        return self._regions[loop]
 
     def _region_after(self, label: str) -> Region:
-        end = self._flow.meeting_point(label)
-        if end == EXIT:
-            return self._regions[0]
-        return self._new_region(self._flow.between(label), end)
+        """The region for lanes that part at the end of a block."""
+        end, between = self._flow.meeting_point(label), self._flow.between(label)
+        around = [
+            loop
+            for loop in self._flow.loops
+            if label in loop.blocks and end in loop.blocks and loop.header not in between
+        ]
+        region = self._region(min(around, key=lambda loop: len(loop.blocks), default=None))
+        region.members |= between
+        if end != EXIT:
+            region.ends.add(end)
+        return region
+
+    def _mask(self, region: Region, label: str) -> str:
+        if label not in region.masks:
+            variable = region.masks[label] = self._code.variable(MASK)
+            self._code.variables.append(f"  store {MASK} zeroinitializer, ptr {variable}")
+        return region.masks[label]
+
+    def _guard(self, region: Region, label: str) -> str:
+        return f"masked{region.number}.{self._flow.rank[label]}"
 
     def _add_lanes(self, region: Region, target: str, mask: str) -> None:
-        code, variable = self._code, region.masks[target]
+        code, variable = self._code, self._mask(region, target)
         before = code.load(MASK, variable)
         code.store(MASK, code.op(f"or {MASK} {before}, {mask}"), variable)
 
     def _write_region(self, region: Region) -> None:
         code = self._code
-        finish = f"masked{region.number}.end"
-        for position, label in enumerate(region.blocks):
-            code.label(region.guard(label))
-            mask = code.load(MASK, region.masks[label])
-            code.store(MASK, "zeroinitializer", region.masks[label])
-            body, after = code.fresh("body"), code.fresh("after")
-            code.branch(code.any(mask), body, after)
-            code.label(body)
-            self._write_masked(region, label, mask)
-            code.jump(after)
+        ordered = [
+            label
+            for label in self._flow.order
+            if label in region.members or label in region.ends
+        ]
+        for position, label in enumerate(ordered):
+            after = code.fresh("after")
+            self._write_guarded(region, label, after)
             code.label(after)
-            for loop in self._loops_ending(region, position):
-                again, onward = region.guard(loop), code.fresh("onward")
-                code.branch(code.any(code.load(MASK, region.masks[loop])), again, onward)
+            for header in self._loops_ending(region, ordered, position):
+                onward = code.fresh("onward")
+                again = code.any(code.load(MASK, self._mask(region, header)))
+                code.branch(again, self._guard(region, header), onward)
                 code.label(onward)
-            following = region.blocks[position + 1 :]
-            code.jump(region.guard(following[0]) if following else finish)
-        code.label(finish)
-        code.jump("am.done" if region.end == EXIT else self._full_name(region.end))
+            if position + 1 < len(ordered):
+                code.jump(self._guard(region, ordered[position + 1]))
+            elif region.loop is None:
+                code.jump("am.done")
+            else:
+                code.line("unreachable")
 
-    def _loops_ending(self, region: Region, position: int) -> list[str]:
+    def _write_guarded(self, region: Region, label: str, after: str) -> None:
+        """One block, skipped where no lane wants it; where all do, the full copy takes over."""
+        code, variable = self._code, self._mask(region, label)
+        code.label(self._guard(region, label))
+        mask = code.load(MASK, variable)
+        code.store(MASK, "zeroinitializer", variable)
+        bits = code.bits(mask)
+        body = code.fresh("body")
+        if label in region.ends:
+            together = code.fresh("apart")
+            code.branch(
+                code.op(f"icmp eq i32 {bits}, -1"), self._full_name(label), together
+            )
+            code.label(together)
+            if label not in region.members:
+                code.jump(after)
+                return
+        code.branch(code.op(f"icmp ne i32 {bits}, 0"), body, after)
+        code.label(body)
+        self._write_masked(region, label, mask)
+        code.jump(after)
+
+    def _loops_ending(self, region: Region, ordered: list[str], position: int) -> list[str]:
         """Headers of the loops whose last block stands at `position`, innermost first."""
-        members = set(region.blocks)
         ending = [
             loop
             for loop in self._flow.loops
-            if loop.blocks <= members
-            and max(region.blocks.index(label) for label in loop.blocks) == position
+            if loop.blocks <= region.members
+            and max(map(self._flow.rank.__getitem__, loop.blocks))
+            == self._flow.rank[ordered[position]]
         ]
         return [loop.header for loop in sorted(ending, key=lambda loop: len(loop.blocks))]
 
@@ -629,8 +665,7 @@ class Vectoriser:
         brought = [self._brought(scope, target) for target, _, _ in ways]
         for (target, share, taken), values in zip(ways, brought, strict=True):
             self._bring(values, share, taken)
-            if target != region.end:
-                self._add_lanes(region, target, share)
+            self._add_lanes(region, target, share)
 
     def _ways(self, scope: Scope, terminator: Parsed, mask: str) -> list[tuple[str, str, str]]:
         """The ways out of a block: target, the lanes that go there, whether there are any."""
