@@ -14,7 +14,6 @@ ORDER = (
     "pytest_plugin",
     "cli",
     "bench",
-    "patch",
     "ops",
     "launch",
     "checker",
@@ -80,6 +79,12 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: module_name(path))
 def test_module_imports_only_rooms_below(path: Path) -> None:
     assert upward(path.read_text(), module_name(path)) == []
+
+
+def test_every_room_has_its_place_in_the_order() -> None:
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    files = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", *FOUNDATION}
+    assert folders | files == set(ORDER)
 
 
 @pytest.mark.parametrize(

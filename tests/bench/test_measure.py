@@ -176,3 +176,9 @@ def test_bar_plot_is_sound_svg() -> None:
 def test_bandwidth_without_a_cost() -> None:
     row = replace(_row(10.0), least_bytes=None)
     assert row.gigabytes_per_second is None and row.traffic is None
+
+
+def test_arithmetic_a_second() -> None:
+    row = replace(_row(10.0), flops=5_000_000)
+    assert row.gigaflops == pytest.approx(5_000_000 / row.times[OURS].p50 / 1e3)
+    assert replace(row, flops=None).gigaflops is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 import anymetal
 from anymetal import settings
+from anymetal.checker.report import Report
 from anymetal.cli import demo
 from anymetal.cli.app import app
 from anymetal.msl import cache
@@ -203,6 +205,14 @@ def test_demo_agrees_with_float64() -> None:
     assert result.exit_code == 0, result.stdout
     assert result.stdout.count("agrees") == 4
     assert "What to try next" in result.stdout
+
+
+@pytest.mark.metal_check(strict=True)
+def test_demo_is_silent_under_the_checker(metal_report: Report) -> None:
+    with Path(os.devnull).open("w") as nowhere:
+        assert demo.run_demo(Console(file=nowhere))
+    files = demo._KERNELS.glob("*.metal")
+    assert {kernel.split("_half")[0] for kernel in metal_report.kernels} == {f.stem for f in files}
 
 
 def test_demo_fails_when_a_kernel_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The long form: many kernels on every engine, failures shrunk and written down.
 
-    python -m tests.fuzz --count 2000 --seed 1 [--engines coroutine regions] [--keep]
+    python -m tests.fuzz --count 2000 --seed 1 [--engines coroutine regions] [--small] [--keep]
 
 Run it from the repository's root. The seed of a kernel is printed when it fails; with `--count 1`
 it comes back. The exit status is 1 when anything failed.
@@ -37,6 +37,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     )
     parser.add_argument("--count", type=int, default=2000, help="kernels (default 2000)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first one (default 0)")
+    parser.add_argument("--small", action="store_true", help="small kernels, as in the tests")
     parser.add_argument("--engines", nargs="+", default=engine_names(), help="names of engines")
     parser.add_argument("--most", type=int, default=10, help="failures after which it stops")
     parser.add_argument(
@@ -94,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with Worker() as worker, Progress(*columns, console=console) as progress:
         task = progress.add_task("kernels", total=options.count)
         for seed in range(options.seed, options.seed + options.count):
-            kernel, _ = generate(seed)
+            kernel, _ = generate(seed, options.small)
             found = worker.check(kernel, options.engines)
             if found:
                 failures += 1
@@ -108,6 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if failures >= options.most:
                 console.print(f"stopped after {failures} failures")
                 break
+    for engine, count in worker.refusals.items():
+        console.print(f"{engine} left {count} kernels to the reference engine")
     console.print(f"{failures} failed", style="red" if failures else "green")
     return 1 if failures else 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -142,9 +142,3 @@ def _wrong(want: Array, got: Array, tolerance: Array | None) -> Array:
 def refused(engine: str, result: dict[str, Contents] | Exception) -> bool:
     """Whether a fast engine leaves the kernel to the reference engine, which takes all of them."""
     return engine != REFERENCE and isinstance(result, EngineError)
-
-
-def check(kernel: Kernel, expected: Expected, engines: Sequence[str]) -> list[Difference]:
-    """What is wrong with the kernel, by all engines."""
-    found = [compare(kernel, expected, engine, run_on(engine, kernel)) for engine in engines]
-    return [difference for difference in found if difference is not None]

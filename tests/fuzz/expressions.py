@@ -63,10 +63,12 @@ def builtin(name: str, *arguments: Expression) -> tree.Builtin:
 class Expressions:
     """Makes expressions over the variables of a scope and the memories of a kernel."""
 
-    def __init__(self, rng: random.Random, kernel: Kernel) -> None:
+    def __init__(self, rng: random.Random, kernel: Kernel, small: bool) -> None:
         self.rng = rng
         self.kernel = kernel
-        self.scalars = ["int", "uint", *rng.sample([*SMALL, "long", "ulong", *FLOATS], 3), "float"]
+        self.small = small
+        others = rng.sample([*SMALL, "long", "ulong", *FLOATS], 1 if small else 3)
+        self.scalars = ["int", "uint", *others, "float"]
         self.vectors = rng.sample(["float2", "float4", "int2", "uint4", "half4", "short2"], 2)
         self.group_limit = min(32 * 32, _product(kernel.group))
         self.grid_limit = _product(kernel.grid)
@@ -258,7 +260,7 @@ class Expressions:
 
     def collective(self, kind: str, depth: int, scope: Scope) -> Expression | None:
         """A collective that gives this type, or None where there is none."""
-        group = self.rng.choice(["simd", "simd", "simd", "quad"])
+        group = self.rng.choice(["simd", "simd", "quad"])
         if kind == "bool":
             name = self.rng.choice(["any", "all", "is_first"])
             votes = [] if name == "is_first" else [self.condition(depth, scope)]

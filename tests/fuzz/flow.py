@@ -72,6 +72,16 @@ class Flow(Statements):
     def rounds(self, scope: Scope) -> int:
         return max(1, min(8, MOST_ROUNDS // scope.rounds))
 
+    def accumulate(self, scope: Scope, counter: Local) -> list[Statement]:
+        """Shows in the end which rounds a lane took part in."""
+        choices = [v for v in self.assignable(scope) if v.type in ("int", "uint")]
+        if not choices or self.chance(0.3):
+            return []
+        target = self.variable(self.rng.choice(choices))
+        grown = binary("*", target, literal(target.type, 3))
+        value = binary("+", grown, convert(target.type, self.variable(counter)))
+        return [tree.Assign(target, "", value)]
+
     def counted_loop(self, scope: Scope) -> list[Statement]:
         most = self.rng.randrange(1, self.rounds(scope) + 1)
         name, kind = self.name("i"), self.rng.choice(["uint", "int", "int", "uint", "short"])
@@ -95,8 +105,10 @@ class Flow(Statements):
         level = scope.level if flow == "uniform" else LANE
         inner = scope.inner(level=level, loop=flow, rounds=scope.rounds * most, in_switch=False)
         # A stride over varying rounds gives the lanes different values.
-        inner.locals.append(Local(name, kind, False, scope.level if uniform else LANE))
+        counter = Local(name, kind, False, scope.level if uniform else LANE)
+        inner.locals.append(counter)
         body = self.statements(inner, self.rng.randrange(1, 5)) or self.assign(inner)
+        body += self.accumulate(scope, counter)
         return [tree.For(name, kind, start, operator, bound, step, body)]
 
     def while_loop(self, scope: Scope) -> list[Statement]:
@@ -111,8 +123,9 @@ class Flow(Statements):
             condition = tree.Collective("bool", "simd_any", [condition])
         inner = scope.inner(rounds=scope.rounds * most, in_switch=False)
         inner.level, inner.loop = (SIMD, "uniform") if together else (LANE, "varying")
-        inner.locals.append(Local(name, "uint", False))
-        body = self.statements(inner, self.rng.randrange(1, 4))
+        counter = Local(name, "uint", False)
+        inner.locals.append(counter)
+        body = self.statements(inner, self.rng.randrange(1, 4)) + self.accumulate(scope, counter)
         less: Expression = binary("-", left, uint(1))
         if self.chance(0.3):
             less = binary(">>", left, uint(1))

@@ -18,9 +18,10 @@ SMALLEST_INPUT = 32
 
 def make_functions(generator: Generator) -> list[Function]:
     makers = (plain, plain, writing, on_array, on_buffer)
+    count = 1 if generator.small else generator.rng.randrange(1, 4)
     functions = [
         maker(generator, f"f{number}")
-        for number, maker in enumerate(generator.rng.sample(makers, generator.rng.randrange(1, 4)))
+        for number, maker in enumerate(generator.rng.sample(makers, count))
     ]
     if generator.chance(0.3):
         functions.append(recursive(generator))

@@ -37,10 +37,13 @@ Maker = Callable[[Scope], list[Statement]]
 ATOMIC_OPERATORS = ("add", "min", "max", "or", "and", "xor")
 
 
-def generate(seed: int) -> tuple[Kernel, Expected]:
-    """The kernel of a seed and what it should compute. What the model refuses is made again."""
+def generate(seed: int, small: bool = False) -> tuple[Kernel, Expected]:
+    """The kernel of a seed and what it should compute. What the model refuses is made again.
+
+    Small kernels compile in a third of the time.
+    """
     for attempt in range(100):
-        kernel = Generator(random.Random(f"{seed}/{attempt}"), seed).kernel
+        kernel = Generator(random.Random(f"{seed}/{attempt}"), seed, small).kernel
         try:
             return kernel, run(kernel)
         except Unsuitable:
@@ -53,7 +56,7 @@ def generate(seed: int) -> tuple[Kernel, Expected]:
 class Generator(Phases):
     """Builds one kernel."""
 
-    def __init__(self, rng: random.Random, seed: int) -> None:
+    def __init__(self, rng: random.Random, seed: int, small: bool) -> None:
         grid, group = rng.choice(LAUNCHES)
         kernel = Kernel(
             seed=seed,
@@ -65,7 +68,7 @@ class Generator(Phases):
             functions=[],
             body=[],
         )
-        super().__init__(rng, kernel)
+        super().__init__(rng, kernel, small)
         self._declare_memories()
         self._declare_structs()
         if self.chance(0.6):
@@ -137,7 +140,8 @@ class Generator(Phases):
             leaves = compare(">=", tree.Variable("uint", "in_grid"), uint(limit))
             body.append(tree.If(leaves, [tree.Return()]))
         for kind in [*self.scalars, *self.vectors[:1]]:
-            body += self.declare(kind, scope)
+            if not self.small or self.chance(0.6):
+                body += self.declare(kind, scope)
         if self.chance(0.4):
             body += self.declare_array(scope)
         if self.kernel.structs and self.chance(0.8):
@@ -200,7 +204,7 @@ class Generator(Phases):
             (0.5, self.assign_part),
             (0.4, self.declare_array),
             (1, self.store_array),
-            (1.5, self.collective_statement),
+            (2, self.collective_statement),
         ]
         if not scope.in_function:
             choices += [
@@ -221,7 +225,7 @@ class Generator(Phases):
                 (0.5, self.search_loop),
             ]
         if scope.loop and not scope.in_switch:
-            choices.append((2.5, self.leave_loop))
+            choices.append((4, self.leave_loop))
         if scope.depth and not scope.in_switch:
             choices.append((0.15, self.early_return))
         if scope.level == GROUP and not scope.in_function:

@@ -15,10 +15,10 @@ from .tree import Expression, Kernel, Memory, Statement
 class Statements(Expressions):
     """Makes statements; what they declare is in the scope afterwards."""
 
-    def __init__(self, rng: random.Random, kernel: Kernel) -> None:
-        super().__init__(rng, kernel)
+    def __init__(self, rng: random.Random, kernel: Kernel, small: bool) -> None:
+        super().__init__(rng, kernel, small)
         self.counter = 0
-        self.budget = rng.choice([8, 16, 24, 34])
+        self.budget = rng.choice([4, 7, 10, 14] if small else [8, 16, 24, 34])
         self.outputs: list[Output] = []
 
     @abstractmethod

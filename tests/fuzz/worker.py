@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections import Counter
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from types import TracebackType
 
 from . import tree
-from .driver import Difference, compare, run_on
+from .driver import Difference, compare, refused, run_on
 from .model import run
 from .tree import Kernel
 
@@ -23,13 +24,16 @@ def _serve(pipe: Connection) -> None:
         except EOFError:
             return
         kernel = tree.from_json(text)
-        pipe.send(compare(kernel, run(kernel), engine, run_on(engine, kernel)))
+        result = run_on(engine, kernel)
+        refusal = refused(engine, result)
+        pipe.send(refusal or compare(kernel, run(kernel), engine, result))
 
 
 class Worker:
     """Checks kernels one by one; after a crash the next one gets a new process."""
 
     def __init__(self) -> None:
+        self.refusals: Counter[str] = Counter()
         self._context = multiprocessing.get_context("spawn")
         self._start()
 
@@ -43,14 +47,19 @@ class Worker:
         """What is wrong with the kernel, by all engines."""
         text = tree.to_json(kernel)
         found = [self._ask(text, engine) for engine in engines]
-        return [difference for difference in found if difference is not None]
+        self.refusals.update(e for e, f in zip(engines, found, strict=True) if f is True)
+        return [difference for difference in found if isinstance(difference, Difference)]
 
-    def _ask(self, text: str, engine: str) -> Difference | None:
+    def refuses(self, kernel: Kernel, engine: str) -> bool:
+        return self._ask(tree.to_json(kernel), engine) is True
+
+    def _ask(self, text: str, engine: str) -> Difference | bool | None:
+        """What is wrong, if anything; True where the engine refuses the kernel."""
         try:
             self._pipe.send((text, engine))
             if self._pipe.poll(SECONDS):
                 answer = self._pipe.recv()
-                assert answer is None or isinstance(answer, Difference)
+                assert answer is None or isinstance(answer, (Difference, bool))
                 return answer
             what, kind = f"no end after {SECONDS} seconds", "endless"
         except (EOFError, ConnectionError):

@@ -70,6 +70,8 @@ def row_json(row: Row) -> dict[str, Any]:
         "moved_bytes": row.moved_bytes,
         "traffic": row.traffic,
         "gigabytes_per_second": row.gigabytes_per_second,
+        "flops": row.flops,
+        "gigaflops": row.gigaflops,
         "variant": row.variant,
         "launch": row.launch,
         "verdict": row.verdict,

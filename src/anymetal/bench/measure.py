@@ -43,6 +43,7 @@ class Row:
     moved_bytes: int | None  # that the kernels asked for; None where it was not counted
     variant: str
     launch: str
+    flops: int | None = None  # additions and multiplications that the call asks for
 
     @property
     def right(self) -> bool:
@@ -54,6 +55,13 @@ class Row:
         if self.least_bytes is None or OURS not in self.times:
             return None
         return self.least_bytes / self.times[OURS].p50 / 1e3
+
+    @property
+    def gigaflops(self) -> float | None:
+        """Billions of additions and multiplications a second."""
+        if not self.flops or OURS not in self.times:
+            return None
+        return self.flops / self.times[OURS].p50 / 1e3
 
     @property
     def traffic(self) -> float | None:
@@ -128,6 +136,7 @@ def measure_row(exercise: Exercise, direction: str, effort: Effort) -> Row:
     after = judged()
     judgements = {name: worst([before[name], after[name]]) for name in contenders}
     variant, launch = _launch_of(contenders[OURS])
+    least_bytes, flops = _least_costs(contenders[OURS])
     return Row(
         operator=exercise.operator.name,
         dtype=exercise.dtype_name,
@@ -136,10 +145,11 @@ def measure_row(exercise: Exercise, direction: str, effort: Effort) -> Row:
         elements=max((t.numel() for t in flat(exercise.inputs()[0])), default=0),
         times={n: t for n, t in times.items() if n == TORCH or judgements[n].passed},
         judgements=judgements,
-        least_bytes=_least_bytes(contenders[OURS]),
+        least_bytes=least_bytes,
         moved_bytes=_moved_bytes(contenders[OURS]) if effort.traffic else None,
         variant=variant,
         launch=launch,
+        flops=flops,
     )
 
 
@@ -206,6 +216,7 @@ class _Costs(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.bytes: int | None = 0
+        self.flops = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -223,6 +234,7 @@ class _Costs(TorchDispatchMode):
             return
         cost = _cost(operator, operator.cost, args, kwargs)
         self.bytes += cost.read + cost.write
+        self.flops += cost.flops
 
 
 def _cost(operator: Operator, cost: Callable[..., Cost], args: Any, kwargs: dict[str, Any]) -> Cost:
@@ -233,11 +245,11 @@ def _cost(operator: Operator, cost: Callable[..., Cost], args: Any, kwargs: dict
     return cost(*args[:first], **named, **kwargs)
 
 
-def _least_bytes(contender: Contender) -> int | None:
-    """What the operators of a call must move at least, as they declare it."""
+def _least_costs(contender: Contender) -> tuple[int | None, int | None]:
+    """What the operators of a call must move at least, and their arithmetic, as they declare it."""
     with _Costs() as costs:
         contender.call()
-    return costs.bytes or None
+    return costs.bytes or None, costs.flops or None
 
 
 def _moved_bytes(contender: Contender) -> int | None:

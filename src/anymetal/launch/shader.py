@@ -10,20 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from anymetal import settings
 from anymetal.checker.context import ActiveCheck, active, report_limit
 from anymetal.device.enabling import command_queue
 from anymetal.device.queue import CommandQueue
 from anymetal.engines.coroutine import CoroutineExecutable
+from anymetal.engines.regions import NotVectorisable
 from anymetal.errors import LimitError
 from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Extent, Frame, Sizes, extent
 from anymetal.launch.counts import Counts, compile_counting
 from anymetal.launch.error_buffer import ErrorBuffer
 from anymetal.launch.workshop import Workshop
 from anymetal.nouns import Argument, Scalar, Source
-
-# Threadgroups run side by side on the processors this process may use.
-_WORKERS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def compile_shader(
@@ -129,13 +129,14 @@ class Kernel:
         executable: CoroutineExecutable,
         constants: Mapping[str, Scalar],
         workshop: Workshop,
-        workers: int = _WORKERS,
+        workers: int | None = None,
     ) -> None:
         self.name = name
-        self._workers = workers
+        self._fixed_workers = workers
         self._workshop = workshop
         self.constants = dict(constants)
         self._executable = executable
+        self._spare: CoroutineExecutable | None = None  # for launches the first one cannot do
         self._limit = executable.max_threads_per_threadgroup
         self._binder = Binder(name, executable.arguments, executable.used_buffers)
 
@@ -226,13 +227,28 @@ class Kernel:
         if not (grid[0] and grid[1] and grid[2]):
             return
         if check is None:
-            self._executable.launch(frame.address, grid, group, self._workers, memory)
+            self._launch(frame, grid, group, memory)
             return
         from anymetal.launch.checked_call import call_checked  # noqa: PLC0415
 
         checked = self._workshop.compile_checked(self.name, self.constants, check.nan)
         excerpts = self._workshop.excerpt
         call_checked(checked, self._binder, frame, args, grid, group, memory, check, excerpts)
+
+    @property
+    def _workers(self) -> int:
+        """Threadgroups run side by side on as many processors as torch uses."""
+        return self._fixed_workers or torch.get_num_threads()
+
+    def _launch(
+        self, frame: Frame, grid: Sizes, group: Sizes, memory: dict[int, int] | None
+    ) -> None:
+        try:
+            self._executable.launch(frame.address, grid, group, self._workers, memory)
+        except NotVectorisable as error:  # nothing has run yet
+            if self._spare is None:
+                self._spare = self._workshop.reference(self.name, self.constants, error)
+            self._spare.launch(frame.address, grid, group, self._workers, memory)
 
     def _run_queued(
         self, launch: Any, keep: list[Any], errors: ErrorBuffer | None, queue: CommandQueue

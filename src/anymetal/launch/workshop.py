@@ -68,10 +68,12 @@ class Workshop:
         self._lock = threading.RLock()
         self.outline = self._make_outline()
 
-    def compile(self, kernel: str, constants: Mapping[str, Scalar]) -> CoroutineExecutable:
+    def compile(
+        self, kernel: str, constants: Mapping[str, Scalar], engine: str = ""
+    ) -> CoroutineExecutable:
         """The executable of one kernel for one set of function constants."""
         values = json.dumps(sorted((name, repr(value)) for name, value in constants.items()))
-        engine = settings.ENGINE.choice("auto", "regions", "coroutine")
+        engine = engine or settings.ENGINE.choice("auto", "regions", "coroutine")
         key = digest_of(self.outline.key, kernel, values, engine)
         with self._lock:
             executable = _alive.get(key) or _from_store(key)
@@ -82,6 +84,14 @@ class Workshop:
                 default_store().put("executable", key, executable.metadata, executable.payload)
             _alive[key] = executable
             return executable
+
+    def reference(
+        self, kernel: str, constants: Mapping[str, Scalar], why: NotVectorisable
+    ) -> CoroutineExecutable:
+        """What runs where vector code exists, but not for the shape of a launch."""
+        if settings.ENGINE.text() == REGIONS.name:
+            raise _excluded(kernel, why) from None
+        return self.compile(kernel, constants, COROUTINE.name)
 
     def compile_checked(
         self, kernel: str, constants: Mapping[str, Scalar], numbers: bool
@@ -153,13 +163,17 @@ def _compile(program: Program, engine: str) -> CoroutineExecutable:
         return REGIONS.compile(program, patient=engine == "regions")
     except NotVectorisable as error:
         if engine == "regions":
-            raise EngineError(
-                f"kernel '{program.name}' cannot run on the regions engine: {error}; "
-                f"with {settings.ENGINE.variable}=auto it runs on the coroutine engine"
-            ) from None
+            raise _excluded(program.name, error) from None
         executable = COROUTINE.compile(program)
         executable.metadata["why"] = str(error)
         return executable
+
+
+def _excluded(kernel: str, why: NotVectorisable) -> EngineError:
+    return EngineError(
+        f"kernel '{kernel}' cannot run on the regions engine: {why}; "
+        f"with {settings.ENGINE.variable}=auto it runs on the coroutine engine"
+    )
 
 
 def _from_store(key: str) -> CoroutineExecutable | None:

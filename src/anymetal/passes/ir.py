@@ -133,9 +133,7 @@ class Module:
         name = _CALLEE.search(declaration)
         assert name is not None, declaration
         known = any(function.name == name.group(1) for function in self.functions) or any(
-            isinstance(part, str)
-            and part.startswith("declare ")
-            and f"@{name.group(1)}(" in part
+            isinstance(part, str) and part.startswith("declare ") and f"@{name.group(1)}(" in part
             for part in self.parts
         )
         if not known:

@@ -1,4 +1,4 @@
-"""One instruction taken apart: opcode, flags, types and operands, read by a small grammar of LLVM's IR.
+"""One instruction taken apart: opcode, flags, types and operands, by a small grammar of LLVM's IR.
 
 `ir.py` knows where instructions begin and end; passes that must understand every operand read them
 with `read_instruction`. What the grammar does not know raises `UnknownInstruction`, so that a pass
@@ -17,16 +17,69 @@ _SIMPLE_TYPE = re.compile(
     r"(?:i\d+|half|bfloat|float|double|fp128|x86_fp80|ptr|void|label|token|metadata)\b"
 )
 _CONSTANT_WORDS = frozenset(
-    "true false null undef poison zeroinitializer none splat getelementptr inttoptr ptrtoint"
-    " bitcast trunc add sub xor shl addrspacecast".split()
+    [
+        "true",
+        "false",
+        "null",
+        "undef",
+        "poison",
+        "zeroinitializer",
+        "none",
+        "splat",
+        "getelementptr",
+        "inttoptr",
+        "ptrtoint",
+        "bitcast",
+        "trunc",
+        "add",
+        "sub",
+        "xor",
+        "shl",
+        "addrspacecast",
+    ]
 )
 _OPEN, _CLOSE = "<[{(", ">]})"
 _CASTS = frozenset(
-    "zext sext trunc fpext fptrunc bitcast ptrtoint inttoptr uitofp sitofp fptoui fptosi"
-    " addrspacecast".split()
+    [
+        "zext",
+        "sext",
+        "trunc",
+        "fpext",
+        "fptrunc",
+        "bitcast",
+        "ptrtoint",
+        "inttoptr",
+        "uitofp",
+        "sitofp",
+        "fptoui",
+        "fptosi",
+        "addrspacecast",
+    ]
 )
+# What decides where a function finds an argument. The rest are hints.
+_PASSING = re.compile(r"\b(?:zeroext|signext|inreg|align \d+|(?:byval|sret)\([^()]*\))")
+_FAST_FLAGS = frozenset(["fast", "nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc"])
 _BINARY = frozenset(
-    "add sub mul udiv sdiv urem srem shl lshr ashr and or xor fadd fsub fmul fdiv frem".split()
+    [
+        "add",
+        "sub",
+        "mul",
+        "udiv",
+        "sdiv",
+        "urem",
+        "srem",
+        "shl",
+        "lshr",
+        "ashr",
+        "and",
+        "or",
+        "xor",
+        "fadd",
+        "fsub",
+        "fmul",
+        "fdiv",
+        "frem",
+    ]
 )
 
 
@@ -58,7 +111,11 @@ class Parsed:
     predicate: str = ""  # of comparisons; the operation of an atomicrmw
     element: str = ""  # the type a getelementptr steps over, or an alloca makes
     callee: str = ""
-    labels: list[str] = field(default_factory=list)  # targets of br; blocks a phi's operands come from
+    convention: str = ""  # of a call: fastcc, say
+    attributes: list[str] = field(default_factory=list)  # how each argument of a call is passed
+    labels: list[str] = field(
+        default_factory=list
+    )  # targets of br; where a phi's operands come from
     numbers: list[int] = field(default_factory=list)  # indices of extractvalue; a shuffle's mask
     align: int = 1
     ordering: str = ""  # what follows the operands of an atomic instruction
@@ -169,7 +226,7 @@ class _Reader:
             found = _WORD.match(self.text, self.position)
             if found is None or found.group(0) in _CONSTANT_WORDS:
                 return
-            self._skip_attribute(found)
+            self.skip_attribute(found)
 
     def skip_to_type(self) -> None:
         while not self.at_type():
@@ -177,9 +234,9 @@ class _Reader:
             found = _WORD.match(self.text, self.position)
             if found is None:
                 raise UnknownInstruction(f"expected a type at {self.position} in: {self.text}")
-            self._skip_attribute(found)
+            self.skip_attribute(found)
 
-    def _skip_attribute(self, found: re.Match[str]) -> None:
+    def skip_attribute(self, found: re.Match[str]) -> None:
         self.position = found.end()
         if self.text.startswith("(", self.position):
             self.balanced()
@@ -346,15 +403,14 @@ def _read_alloca(reader: _Reader, parsed: Parsed) -> None:
 def _read_call(reader: _Reader, parsed: Parsed) -> None:
     words = []
     while not reader.at_type():
-        start = reader.position
         reader.skip_space()
         found = _WORD.match(reader.text, reader.position)
         if found is None:
             raise UnknownInstruction(f"unknown call: {reader.text}")
-        reader._skip_attribute(found)
-        words.append(reader.text[start : reader.position].strip())
-    fast = ("fast", "nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc")
-    parsed.flags = " ".join(word for word in words if word in fast)
+        reader.skip_attribute(found)
+        words.append(found.group(0))
+    parsed.flags = " ".join(word for word in words if word in _FAST_FLAGS)
+    parsed.convention = " ".join(word for word in words if word.endswith("cc"))
     parsed.kind = reader.type()
     if reader.peek("("):  # the whole type of a variadic function
         raise UnknownInstruction(f"call through a function type: {reader.text}")
@@ -368,10 +424,19 @@ def _read_call(reader: _Reader, parsed: Parsed) -> None:
     while True:
         if reader.peek("metadata"):
             raise UnknownInstruction(f"metadata argument: {reader.text}")
-        parsed.operands.append(reader.operand())
+        _read_argument(reader, parsed)
         if not reader.accept(","):
             break
     reader.expect(")")
+
+
+def _read_argument(reader: _Reader, parsed: Parsed) -> None:
+    kind = reader.type()
+    start = reader.position
+    reader.skip_attributes()
+    passing = _PASSING.findall(reader.text[start : reader.position])
+    parsed.attributes.append(" ".join(passing))
+    parsed.operands.append(Operand(kind, reader.value()))
 
 
 def _read_branch(reader: _Reader, parsed: Parsed) -> None:

@@ -1,7 +1,8 @@
 """The fast engine: a simdgroup runs as vectors of 32 values (passes/lanes).
 
-Code depends on how lanes lie in a threadgroup: side by side in x, or in rows of 16, 8, 4 or 2. What a
-launch needs is compiled when it is launched for the first time, and kept on disk like everything else.
+Code depends on how lanes lie in a threadgroup: side by side in x, or in rows of 16, 8, 4 or 2.
+What a launch needs is compiled when it is launched for the first time, and kept on disk like
+everything else.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ import functools
 import threading
 import zlib
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
+
+import llvmlite
 
 from anymetal.engines.coroutine import jit
 from anymetal.engines.coroutine.engine import (
@@ -21,9 +25,11 @@ from anymetal.engines.coroutine.engine import (
 from anymetal.engines.coroutine.runtime import Runtime, source_digest
 from anymetal.msl.cache import default_store, digest_of
 from anymetal.nouns import Program
+from anymetal.passes import lanes
 from anymetal.passes.coroutine import COROUTINE, make_coroutine
 from anymetal.passes.ir import parse
 from anymetal.passes.lanes.facts import WIDTH
+from anymetal.passes.lanes.graph import NotVectorisable
 from anymetal.passes.lanes.prepare import (
     HEAVIEST,
     HEAVIEST_ON_DEMAND,
@@ -39,6 +45,7 @@ Sizes = tuple[int, int, int]
 _FRAME_ALIGNMENT = 256
 _IN_A_ROW = GroupShape(WIDTH, complete=True)
 _ANYHOW = GroupShape(0)
+_GENERATOR_ROOMS = (Path(lanes.__file__).parent.parent, Path(jit.__file__).parent)
 
 
 class RegionsEngine:
@@ -69,6 +76,13 @@ class RegionsEngine:
         return RegionsExecutable(payload, metadata)
 
 
+@functools.cache
+def _generator() -> str:
+    """What else vector code depends on: the passes that write it, and the processor."""
+    files = [file for room in _GENERATOR_ROOMS for file in sorted(room.rglob("*.py"))]
+    return digest_of(jit.host_processor(), llvmlite.__version__, *(f.read_bytes() for f in files))
+
+
 class _Code:
     """A kernel's machine code for one shape of threadgroups."""
 
@@ -81,9 +95,7 @@ class _Code:
             self.frame_size = -(-size // _FRAME_ALIGNMENT) * _FRAME_ALIGNMENT
 
 
-def _generate(
-    ir: str, shape: GroupShape, heaviest: int = HEAVIEST
-) -> tuple[bytes, dict[str, Any]]:
+def _generate(ir: str, shape: GroupShape, heaviest: int = HEAVIEST) -> tuple[bytes, dict[str, Any]]:
     module = parse(ir)
     result = vectorise(module, shape, heaviest)
     text = jit.in_registers(str(module))
@@ -99,7 +111,7 @@ class RegionsExecutable(CoroutineExecutable):
     """A vectorised kernel. Launches from several Python threads at once are fine."""
 
     def __init__(self, payload: bytes, metadata: dict[str, Any]) -> None:
-        self._codes: dict[GroupShape, _Code] = {}
+        self._codes: dict[GroupShape, _Code | NotVectorisable] = {}
         self._lock = threading.Lock()
         self._fixed_parts: dict[Any, bytes] = {}
         super().__init__(payload, metadata)
@@ -108,20 +120,30 @@ class RegionsExecutable(CoroutineExecutable):
         self._key = digest_of(self.payload)
 
     def code_for(self, shape: GroupShape) -> _Code:
-        """The code for one shape, compiled now if this is the first launch that needs it."""
+        """The code for one shape, compiled now if this is the first launch that needs it.
+
+        Raises NotVectorisable where the kernel is too much for this shape, though not for others.
+        """
         with self._lock:
             if shape not in self._codes:
-                store, key = default_store(), digest_of(self._key, str(shape))
-                entry = store.get("vectorised", key)
-                if entry is None:
-                    code, note = _generate(
-                        zlib.decompress(self.payload).decode(), shape, self.metadata["heaviest"]
-                    )
-                    store.put("vectorised", key, note, code)
-                else:
-                    code, note = entry.payload, entry.note
-                self._codes[shape] = _Code(code, note["has_barriers"], self._runtime)
-            return self._codes[shape]
+                self._codes[shape] = self._new_code(shape)
+            code = self._codes[shape]
+        if isinstance(code, NotVectorisable):
+            raise NotVectorisable(str(code))
+        return code
+
+    def _new_code(self, shape: GroupShape) -> _Code | NotVectorisable:
+        store, key = default_store(), digest_of(self._key, str(shape), _generator())
+        entry = store.get("vectorised", key)
+        if entry is not None:
+            return _Code(entry.payload, entry.note["has_barriers"], self._runtime)
+        ir = zlib.decompress(self.payload).decode()
+        try:
+            code, note = _generate(ir, shape, self.metadata["heaviest"])
+        except NotVectorisable as error:
+            return error
+        store.put("vectorised", key, note, code)
+        return _Code(code, note["has_barriers"], self._runtime)
 
     def _launch_part(
         self, threads: Sizes, group_size: Sizes, dynamic: dict[int, int] | None

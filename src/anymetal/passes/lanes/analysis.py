@@ -1,4 +1,4 @@
-"""Which values are uniform, patterns or varying, and where lanes part: a fixed point over a kernel."""
+"""Which values are uniform, patterns or varying, and where lanes part: a fixed point."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class Analysis:
         for label in self.kernel.flow.order:
             for parsed in self.kernel.blocks[label]:
                 if parsed.result is not None:
-                    new = self._phi(label, parsed) if parsed.opcode == "phi" else self._plain(parsed)
+                    is_phi = parsed.opcode == "phi"
+                    new = self._phi(label, parsed) if is_phi else self._plain(parsed)
                     if self.facts.get(parsed.result) != new:
                         self.facts[parsed.result] = new
                         changed = True

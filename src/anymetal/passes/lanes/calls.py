@@ -5,28 +5,75 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from anymetal.passes.lanes import facts as lanes
-from anymetal.passes.lanes.facts import WIDTH
 from anymetal.passes.lanes.graph import NotVectorisable
 from anymetal.passes.lanes.matrix import Matrices
 from anymetal.passes.lanes.memory import mangled
 from anymetal.passes.lanes.rules import ACTIVE, LEADER, MEMORY_INTRINSICS, matrix_part
-from anymetal.passes.machine import TAKEN
 from anymetal.passes.lanes.values import Code, Value, vector_type
+from anymetal.passes.machine import TAKEN
 from anymetal.passes.operands import Parsed
 
 # One operation on every element, whatever the type.
 _ELEMENTWISE = frozenset(
     "llvm." + name
-    for name in (
-        "fma fmuladd sqrt fabs floor ceil trunc rint nearbyint round roundeven minnum maxnum minimum"
-        " maximum minimumnum maximumnum copysign umin umax smin smax abs ctpop ctlz cttz bswap"
-        " bitreverse fshl fshr uadd.sat usub.sat sadd.sat ssub.sat canonicalize ldexp"
-        " fptoui.sat fptosi.sat exp exp2 log log2 log10 pow sin cos is.fpclass"
-    ).split()
+    for name in [
+        "fma",
+        "fmuladd",
+        "sqrt",
+        "fabs",
+        "floor",
+        "ceil",
+        "trunc",
+        "rint",
+        "nearbyint",
+        "round",
+        "roundeven",
+        "minnum",
+        "maxnum",
+        "minimum",
+        "maximum",
+        "minimumnum",
+        "maximumnum",
+        "copysign",
+        "umin",
+        "umax",
+        "smin",
+        "smax",
+        "abs",
+        "ctpop",
+        "ctlz",
+        "cttz",
+        "bswap",
+        "bitreverse",
+        "fshl",
+        "fshr",
+        "uadd.sat",
+        "usub.sat",
+        "sadd.sat",
+        "ssub.sat",
+        "canonicalize",
+        "ldexp",
+        "fptoui.sat",
+        "fptosi.sat",
+        "ucmp",
+        "scmp",
+        "exp",
+        "exp2",
+        "log",
+        "log2",
+        "log10",
+        "pow",
+        "sin",
+        "cos",
+        "is.fpclass",
+    ]
 )
 # Their last argument is a number for all elements.
 _SCALAR_LAST = frozenset(("llvm.ctlz", "llvm.cttz", "llvm.abs", "llvm.is.fpclass"))
+# The type of their last argument stands in their name as well.
+_TWO_TYPES = frozenset(
+    ("llvm.ldexp", "llvm.fptoui.sat", "llvm.fptosi.sat", "llvm.ucmp", "llvm.scmp")
+)
 STOP = "am_stop"
 BARRIER = 1
 
@@ -78,7 +125,7 @@ class Calls:
         arguments = [(vector_type(v.kind), code.vector(v)) for v in vectors]
         arguments += [(v.kind, code.scalar(v)) for v in operands[len(vectors) :]]
         suffixes = [mangled(wide)]
-        if name in ("llvm.ldexp", "llvm.fptoui.sat", "llvm.fptosi.sat"):
+        if name in _TWO_TYPES:
             suffixes.append(mangled(vector_type(operands[-1].kind)))
         if name == "llvm.is.fpclass":
             suffixes = [mangled(vector_type(operands[0].kind))]
@@ -88,9 +135,7 @@ class Calls:
     def _by_part(self, parsed: Parsed, name: str, operands: list[Value]) -> Value:
         code = self._code
         part = replace(parsed, kind=code.types.parts(parsed.kind)[0])
-        split = [
-            code.parts_of(o) if code.types.parts(o.kind) else None for o in operands
-        ]
+        split = [code.parts_of(o) if code.types.parts(o.kind) else None for o in operands]
         count = len(code.types.parts(parsed.kind))
         results = []
         for number in range(count):
@@ -105,7 +150,8 @@ class Calls:
     ) -> Value | None:
         def each(arguments: list[str]) -> str:
             pairs = [(o.kind, text) for o, text in zip(operands, arguments, strict=True)]
-            return self._code.call(parsed.kind, parsed.callee, pairs, parsed.flags)
+            words = " ".join(filter(None, (parsed.flags, parsed.convention)))
+            return self._code.call(parsed.kind, parsed.callee, pairs, words, parsed.attributes)
 
         return self.serial(parsed.kind, operands, mask, each)
 
@@ -173,9 +219,7 @@ class Calls:
 
         return take
 
-    def _keep(
-        self, kind: str, text: str, leaves: list[str], results: list[str], lane: str
-    ) -> None:
+    def _keep(self, kind: str, text: str, leaves: list[str], results: list[str], lane: str) -> None:
         if not leaves:
             return
         code = self._code
@@ -220,9 +264,4 @@ def _family(callee: str) -> str:
 
 
 def _is_type(word: str) -> bool:
-    return word in ("f16", "bf16", "f32", "f64", "p0") or (
-        word[:1] in "iv" and word[1:2].isdigit()
-    )
-
-
-__all__ = ["WIDTH", "Calls", "lanes"]
+    return word in ("f16", "bf16", "f32", "f64", "p0") or (word[:1] in "iv" and word[1:2].isdigit())

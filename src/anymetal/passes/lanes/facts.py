@@ -1,8 +1,9 @@
 """What is known of a value across the 32 lanes of a simdgroup, and how instructions carry it on.
 
-A value is uniform (the same in every lane), a pattern (one base, plus a number per lane that is known
-now: `thread_index_in_simdgroup`, addresses of neighbouring elements), or varying. Uniform values stay
-scalars in the vectorised code, patterns cost a scalar and a constant, and only the rest is vectors.
+A value is uniform (the same in every lane), a pattern (one base, plus a number per lane that is
+known now: `thread_index_in_simdgroup`, addresses of neighbouring elements), or varying. Uniform
+values stay scalars in the vectorised code, patterns cost a scalar and a constant, and only the rest
+is vectors.
 """
 
 from __future__ import annotations
@@ -314,6 +315,8 @@ def cast(parsed: Parsed, source: Facts, source_kind: str) -> Facts:
     if source.values is not None:
         if parsed.opcode == "zext":
             return known([_unsigned(value, before) for value in source.values])
+        if parsed.opcode == "sext" and before == 1:
+            return known([-value for value in source.values])  # a set bit stands for -1
         return known([wrap(value, after) for value in source.values])
     if parsed.opcode == "trunc":
         small = source.limit is not None and source.limit <= 1 << after
@@ -326,7 +329,8 @@ def cast(parsed: Parsed, source: Facts, source_kind: str) -> Facts:
     if parsed.opcode in ("ptrtoint", "inttoptr", "bitcast") and before == after:
         return replace(source, tag=None)
     if source.is_uniform:
-        return replace(UNIFORM, limit=source.limit, divisor=source.divisor if parsed.opcode == "zext" else 1)
+        divisor = source.divisor if parsed.opcode == "zext" else 1
+        return replace(UNIFORM, limit=source.limit, divisor=divisor)
     if parsed.opcode in ("zext", "sext"):
         bound = 1 << (before - (parsed.opcode == "sext"))
         exact = source.limit is not None and source.limit <= bound and min(source.offsets) >= 0

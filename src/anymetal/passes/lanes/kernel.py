@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from anymetal.passes.flow import graph_of
-from anymetal.passes.ir import Function, Module
+from anymetal.passes.ir import Function, Instruction, Module
 from anymetal.passes.lanes.graph import Flow, NotVectorisable
 from anymetal.passes.layout import Layout, members_of
 from anymetal.passes.machine import parameters_of
@@ -21,6 +21,7 @@ _NOTES = (
     "llvm.experimental.noalias.scope",
     "llvm.invariant.",
 )
+
 
 @dataclass
 class Kernel:
@@ -90,9 +91,9 @@ def read_kernel(module: Module, function: Function) -> Kernel:
     return kernel
 
 
-def _instructions(instructions: list[object], types: Types) -> Iterator[Parsed]:
+def _instructions(instructions: list[Instruction], types: Types) -> Iterator[Parsed]:
     for instruction in instructions:
-        text = str(getattr(instruction, "text", instruction))
+        text = instruction.text
         callee = re.search(r"@([-\w.$]+)\(", text)
         if callee and callee.group(1).startswith(_NOTES):
             continue

@@ -1,11 +1,13 @@
 """Products of 8x8 matrices that lie over the lanes of a simdgroup, two elements a lane.
 
-Two rows of the result at a time, in one vector of 16: each step multiplies a column of the left matrix,
-each element of it eight times, with a row of the right one, taken twice. The order of the eight steps,
-and rounding at the end only, are those of anymetal/matrix8x8.h.
+Two rows of the result at a time, in one vector of 16: each step multiplies a column of the left
+matrix, each element of it eight times, with a row of the right one, taken twice. The order of the
+eight steps, and rounding at the end only, are those of anymetal/matrix8x8.h.
 """
 
 from __future__ import annotations
+
+import platform
 
 from anymetal.passes.lanes.facts import WIDTH
 from anymetal.passes.lanes.values import MASK, Code, Value, vector_type
@@ -24,7 +26,7 @@ def _column(lane: int) -> int:
     return (lane // 4 & 2) * 2 + lane % 2 * 2
 
 
-# Where each element of the matrix, in row order, stands among all first and then all second elements.
+# Where each element of the matrix, in row order, stands: all first elements come before all second.
 _SOURCES = {
     _row(lane) * SIDE + _column(lane) + part: part * WIDTH + lane
     for part in range(2)
@@ -34,7 +36,8 @@ _IN_ROW_ORDER = [_SOURCES[number] for number in range(ELEMENTS)]
 
 
 _NAME = "am.matrix.product"
-_CONVENTION = "x86_regcallcc"  # vectors in registers, as many as there are
+# On x86, vectors in registers, as many as there are; elsewhere the usual convention does that.
+_CONVENTION = "x86_regcallcc" if platform.machine() in ("x86_64", "AMD64") else "ccc"
 _RESULT = f"{{ {_WIDE}, {_WIDE} }}"
 
 
@@ -43,17 +46,16 @@ class Matrices:
 
     def __init__(self, code: Code) -> None:
         self._code = code
-        self._last: tuple[tuple[str, ...], str] | None = None
 
     def element(self, part: int, kind: str, operands: list[Value], mask: str | None) -> Value:
         """The first or second element of each lane of a * b + c."""
         code = self._code
-        texts = tuple(self._floats(operand, mask) for operand in operands)
-        if self._last is None or self._last[0] != texts:
+        listed = ", ".join(f"{_WIDE} {self._floats(operand, mask)}" for operand in operands)
+        call = f"call {_CONVENTION} {_RESULT} @{_NAME}({listed})"
+        if call not in code.kept:
             code.functions[_NAME] = _definition()
-            listed = ", ".join(f"{_WIDE} {text}" for text in texts)
-            self._last = (texts, code.op(f"call {_CONVENTION} {_RESULT} @{_NAME}({listed})"))
-        result = code.op(f"extractvalue {_RESULT} {self._last[1]}, {part}")
+            code.kept[call] = code.op(call)
+        result = code.op(f"extractvalue {_RESULT} {code.kept[call]}, {part}")
         if kind != "float":
             result = code.op(f"fptrunc {_WIDE} {result} to {vector_type(kind)}")
         return code.varying(kind, result)

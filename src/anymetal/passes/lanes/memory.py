@@ -1,7 +1,8 @@
-"""Loads and stores of 32 lanes: one scalar, one vector, a few vectors and a permutation, or a gather."""
+"""Loads and stores of 32 lanes: a scalar, a vector, a few vectors and a permutation, a gather."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,17 @@ class Access:
     mask: str | None
     invariant: bool = False
     volatile: bool = False
+
+    @property
+    def common_align(self) -> int:
+        """What the places of all lanes are aligned to, also of those that are not active."""
+        offsets = self.address.facts.offsets
+        assert offsets is not None
+        return math.gcd(self.align, *(offset - offsets[0] for offset in offsets))
+
+
+def _common_align(accesses: list[Access]) -> int:
+    return min(access.common_align for access in accesses)
 
 
 class Memory:
@@ -183,10 +195,10 @@ class Memory:
         if access.mask is None:
             word = "load volatile" if access.volatile else "load"
             suffix = ", !invariant.load !4000000" if access.invariant else ""
-            return code.op(f"{word} {wide}, ptr {place}, align {access.align}{suffix}")
+            return code.op(f"{word} {wide}, ptr {place}, align {access.common_align}{suffix}")
         name = f"llvm.masked.load.{mangled(wide)}.p0"
         arguments = [
-            (f"ptr align {access.align}", place),
+            (f"ptr align {access.common_align}", place),
             (MASK, access.mask),
             (wide, "zeroinitializer"),
         ]
@@ -228,11 +240,10 @@ class Memory:
         first = accesses[0]
         stretch = self._stretch(accesses)
         assert stretch is not None
+        first = replace(first, align=_common_align(accesses))
         runs = [self._run_load(first, stretch, number) for number in range(len(stretch.starts))]
         text, count = self._joined(runs, first.kind, stretch.length)
-        return [
-            self.picked(text, first.kind, count, list(elements)) for elements in stretch.taken
-        ]
+        return [self.picked(text, first.kind, count, list(elements)) for elements in stretch.taken]
 
     def _run_load(self, access: Access, stretch: Stretch, number: int) -> str:
         code = self._code
@@ -253,6 +264,7 @@ class Memory:
         assert owners is not None
         part = owners[number * stretch.length : (number + 1) * stretch.length]
         return self.picked(mask, "i1", WIDTH, [lane for _, lane in part])
+
     def store_together(self, accesses: list[Access], values: list[Value]) -> None:
         """Stores that cover a stretch of memory: a permutation, and one wide store."""
         code, condition = self._code, accesses[0].address.condition
@@ -272,6 +284,7 @@ class Memory:
         code, first = self._code, accesses[0]
         stretch = self._stretch(accesses)
         assert stretch is not None and stretch.owners is not None
+        first = replace(first, align=_common_align(accesses))
         joined, count = self._joined([code.vector(value) for value in values], first.kind, WIDTH)
         numbers = [number * WIDTH + lane for number, lane in stretch.owners]
         whole = f"<{stretch.length} x {first.kind}>"
@@ -385,10 +398,10 @@ class Memory:
         place = self._place(access, access.address.facts.offsets[0])
         if access.mask is None:
             word = "store volatile" if access.volatile else "store"
-            code.line(f"{word} {wide} {text}, ptr {place}, align {access.align}")
+            code.line(f"{word} {wide} {text}, ptr {place}, align {access.common_align}")
             return
         name = f"llvm.masked.store.{mangled(wide)}.p0"
-        arguments = [(wide, text), (f"ptr align {access.align}", place), (MASK, access.mask)]
+        arguments = [(wide, text), (f"ptr align {access.common_align}", place), (MASK, access.mask)]
         self._intrinsic("void", name, arguments)
 
     def _last_store(self, access: Access, value: Value) -> None:

@@ -20,9 +20,11 @@ class Operations:
         self._code = code
         self._rules = rules
 
-    def apply(self, parsed: Parsed, operands: list[Value]) -> Value | None:
+    def apply(self, parsed: Parsed, operands: list[Value], mask: str | None) -> Value | None:
         """The result, or None if the instruction is not one of these."""
         opcode = parsed.opcode
+        if opcode in _DIVISIONS and mask is not None:
+            return self.binary(parsed, operands[0], self._divisor(parsed, operands, mask))
         if opcode in BINARY_OPCODES:
             return self.binary(parsed, operands[0], operands[1])
         if opcode in CAST_OPCODES:
@@ -90,16 +92,41 @@ class Operations:
             kind, facts, base, [left, right], lambda: self._vector_binary(parsed, left, right)
         )
 
+    def _divisor(self, parsed: Parsed, operands: list[Value], mask: str) -> Value:
+        """What to divide by, 1 in lanes of a mask that are not active.
+
+        Those may hold anything, and processors trap at a division by 0, and of the smallest number
+        by -1, even if the kernel asked before it divided.
+        """
+        left, right = operands
+        known = right.facts.values
+        if known is not None and not {0, -1} & set(known):
+            return right
+        if right.facts.is_uniform and (left.facts.is_uniform or parsed.opcode in ("udiv", "urem")):
+            return right
+        return self._with_ones(right, mask)
+
+    def _with_ones(self, value: Value, mask: str) -> Value:
+        code = self._code
+        if self._is_compound(value.kind):
+            parts = [self._with_ones(part, mask) for part in code.parts_of(value)]
+            return code.compound(value.kind, parts)
+        wide, one = vector_type(value.kind), f"splat ({value.kind} 1)"
+        text = f"select {MASK} {mask}, {wide} {code.vector(value)}, {wide} {one}"
+        return code.varying(value.kind, code.op(text))
+
     def _base(self, parsed: Parsed, left: Value, right: Value) -> str:
         """What the offsets of a result start from."""
         code, kind = self._code, parsed.kind
         if parsed.opcode in ("or", "xor"):
             pattern, other = (left, right) if left.facts.is_pattern else (right, left)
             low = lanes.free_bits(pattern.facts)
-            if low is None or other.facts.base is None:
+            if low is None or other.facts.base is None or not other.facts.is_uniform:
                 return code.op(f"add {kind} {left.base}, {right.base}")  # no bits in common
             high = other.facts.base & -low
-            return code.op(f"{parsed.opcode} {kind} {pattern.base}, {high}") if high else pattern.base
+            if not high:
+                return pattern.base
+            return code.op(f"{parsed.opcode} {kind} {pattern.base}, {high}")
         return code.op(f"{parsed.opcode} {kind} {left.base}, {right.base}")
 
     def _scalar_binary(self, parsed: Parsed, left: Value, right: Value) -> Value:
@@ -139,9 +166,8 @@ class Operations:
         head = f"{parsed.opcode}{flags} {parsed.predicate}"
         uniform = left.facts.is_uniform and right.facts.is_uniform
         if self._is_compound(kind) and not uniform:
-            part = replace(
-                parsed, operands=[Operand(code.types.parts(kind)[0], o.text) for o in parsed.operands]
-            )
+            part_kind = code.types.parts(kind)[0]
+            part = replace(parsed, operands=[Operand(part_kind, o.text) for o in parsed.operands])
             return self._by_part(parsed.kind, [left, right], lambda pair: self.compare(part, *pair))
         if parsed.opcode == "icmp":
             facts = lanes.compare(parsed, left.facts, right.facts)
@@ -251,9 +277,7 @@ class Operations:
             if not same_count:
                 raise NotVectorisable(f"conversion of {source.kind} to {parsed.kind}")
             part = replace(parsed, kind=after[0])
-            return self._by_part(
-                parsed.kind, [source], lambda one: self.cast(part, one[0])
-            )
+            return self._by_part(parsed.kind, [source], lambda one: self.cast(part, one[0]))
         return self._rebuilt(source, parsed.kind)
 
     def _rebuilt(self, source: Value, kind: str) -> Value:
@@ -320,7 +344,7 @@ class Operations:
             opcode = Parsed("sext", None, "i64")
             index = self.cast(opcode, index)
         step = self._rules.stride(pointer.facts, size)
-        facts = self._rules._step(pointer.facts, index.facts, size)
+        facts = self._rules.step(pointer.facts, index.facts, size)
 
         def compute() -> str:
             base, distance = code.vector(pointer), code.vector(index)
@@ -423,6 +447,7 @@ class Operations:
 
 
 _SELECT = Parsed("select", None)
+_DIVISIONS = frozenset(("udiv", "sdiv", "urem", "srem"))
 _PART_OPERATIONS = frozenset(
     ("extractvalue", "insertvalue", "shufflevector", "extractelement", "insertelement")
 )

@@ -105,7 +105,8 @@ def vectorise(module: Module, shape: GroupShape, heaviest: int = HEAVIEST) -> Ve
     for helper in vectoriser.functions:
         module.parts.append(helper.replace("ATTRIBUTES", attributes))
     if vectoriser.functions:
-        module.declare("declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)")
+        row = "<16 x float>"
+        module.declare(f"declare {row} @llvm.fma.v16f32({row}, {row}, {row})")
     for declaration in vectoriser.declarations:
         module.declare(declaration)
     if not any(isinstance(p, str) and p.startswith("!4000000") for p in module.parts):

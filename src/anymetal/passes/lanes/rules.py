@@ -74,7 +74,8 @@ class Rules:
     def __init__(self, types: Types, shape: GroupShape, private: dict[str, int]) -> None:
         self._types = types
         self._shape = shape
-        self._private = private  # alloca -> bytes of the pieces that lie side by side; 0: whole copies
+        # For each alloca, the bytes of the pieces that lie side by side; 0: whole copies.
+        self._private = private
 
     def facts(self, parsed: Parsed, look: Look, *, all_active: bool = False) -> Facts:
         """`look` gives an operand's facts; phis are the analysis' own business."""
@@ -108,10 +109,11 @@ class Rules:
         if parsed.kind != "ptr":
             return lanes.combine(*(look(operand) for operand in parsed.operands))
         for index, size in self.steps(parsed):
-            pointer = self._step(pointer, look(index), size)
+            pointer = self.step(pointer, look(index), size)
         return pointer
 
-    def _step(self, pointer: Facts, index: Facts, size: int) -> Facts:
+    def step(self, pointer: Facts, index: Facts, size: int) -> Facts:
+        """A pointer moved; arrays of a thread lie spread over the lanes."""
         if pointer.tag is not None and pointer.tag[0] == PRIVATE:
             moved = lanes.step(replace(pointer, tag=None), index, self.stride(pointer, size))
             return replace(moved, tag=pointer.tag)
@@ -150,9 +152,7 @@ class Rules:
             return UNIFORM
         return VARYING
 
-    def _machine_part(
-        self, parsed: Parsed, tag: lanes.Tag, *, all_active: bool
-    ) -> Facts | None:
+    def _machine_part(self, parsed: Parsed, tag: lanes.Tag, *, all_active: bool) -> Facts | None:
         place, offset = tag
         if place == "self" and parsed.kind != ("ptr" if offset >= SIMD else "i32"):
             raise NotVectorisable(f"a read of {parsed.kind} from a thread's description")

@@ -1,7 +1,7 @@
 """Which loads or stores of a block touch one stretch of memory together.
 
-A thread that reads a float4 reads four floats, 16 bytes from the next thread's. Each load alone is a
-gather; all four are one stretch of memory and a permutation.
+A thread that reads a float4 reads four floats, 16 bytes from the next thread's. Each load alone is
+a gather; all four are one stretch of memory and a permutation.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Stretch:
 
 
 def stretch_of(accesses: Sequence[tuple[int, ...]], size: int) -> Stretch | None:
-    """The memory that accesses (an offset a lane) cover: one run without gap, or a few equal ones."""
+    """The memory that accesses (an offset a lane) cover: one run without gap, or a few equal."""
     places = sorted({offset for offsets in accesses for offset in offsets})
     if len(places) * size > WIDEST_BYTES:
         return None

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from anymetal.passes.lanes import facts as lanes
 from anymetal.passes.lanes.facts import UNIFORM, VARYING, WIDTH, ZERO, Facts
 from anymetal.passes.lanes.kernel import Types
 
@@ -36,7 +35,7 @@ class Value:
 
 
 class Code:
-    """Instructions being written, with fresh names, and variables that LLVM turns into registers."""
+    """Instructions being written, with fresh names; LLVM turns the variables into registers."""
 
     def __init__(self, types: Types) -> None:
         self.types = types
@@ -84,10 +83,22 @@ class Code:
     def store(self, kind: str, text: str, variable: str) -> None:
         self.line(f"store {kind} {text}, ptr {variable}")
 
-    def call(self, kind: str, name: str, arguments: Sequence[tuple[str, str]], flags: str = "") -> str:
+    def call(
+        self,
+        kind: str,
+        name: str,
+        arguments: Sequence[tuple[str, str]],
+        flags: str = "",
+        attributes: Sequence[str] = (),
+    ) -> str:
+        """`flags` go before the type, `attributes` are what each argument's type is marked with."""
         parameters = ", ".join(kind for kind, _ in arguments)
         self.declarations.add(f"declare {kind} @{name}({parameters})")
-        listed = ", ".join(f"{kind} {text}" for kind, text in arguments)
+        marks = attributes or [""] * len(arguments)
+        listed = ", ".join(
+            f"{kind} {mark} {text}" if mark else f"{kind} {text}"
+            for (kind, text), mark in zip(arguments, marks, strict=True)
+        )
         prefix = f"call {flags + ' ' if flags else ''}{kind} @{name}({listed})"
         if kind == "void":
             self.line(prefix)
@@ -98,8 +109,10 @@ class Code:
     def aside(self) -> Iterator[None]:
         """Code that does not come before what is written next: its results are not kept."""
         self._aside += 1
-        yield
-        self._aside -= 1
+        try:
+            yield
+        finally:
+            self._aside -= 1
 
     @property
     def is_aside(self) -> bool:
@@ -249,4 +262,4 @@ def lanes_text(kind: str, numbers: Sequence[int]) -> str:
     return "<" + ", ".join(f"{kind} {_literal(kind, number)}" for number in numbers) + ">"
 
 
-__all__ = ["MASK", "Code", "Value", "lanes", "lanes_text", "vector_type"]
+__all__ = ["MASK", "Code", "Value", "lanes_text", "vector_type"]

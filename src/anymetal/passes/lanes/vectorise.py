@@ -1,10 +1,10 @@
 """Writes the function that runs a kernel for 32 lanes at once.
 
 There are two kinds of copies of a kernel's blocks. While all lanes are active and agree on every
-branch, the full copy runs: the kernel's own control flow, with vectors in place of values. Where lanes
-part, a masked copy of the blocks up to where they all meet again runs under a mask a block, in an
-order in which loops stand together; then the full copy goes on. A simdgroup with fewer than 32
-threads, or of which some lanes have returned, runs in a masked copy of the whole kernel.
+branch, the full copy runs: the kernel's own control flow, with vectors in place of values. Where
+lanes part, a masked copy of the blocks up to where they all meet again runs under a mask a block,
+in an order in which loops stand together; then the full copy goes on. A simdgroup with fewer than
+32 threads, or of which some lanes have returned, runs in a masked copy of the whole kernel.
 
 Values that live in more than one block go through variables, which LLVM turns into registers; in
 masked copies only phis need to keep the values of lanes that are elsewhere.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from anymetal.passes.flow import Loop
 from anymetal.passes.lanes import facts as lanes
@@ -41,7 +42,20 @@ LIVE_LANES = 12  # machine.h: am_simdgroup::threads
 
 # What an address is computed with: nothing that reads memory.
 _ADDRESS_OPERATIONS = frozenset(
-    "getelementptr add sub mul shl and or xor lshr zext sext trunc".split()
+    [
+        "getelementptr",
+        "add",
+        "sub",
+        "mul",
+        "shl",
+        "and",
+        "or",
+        "xor",
+        "lshr",
+        "zext",
+        "sext",
+        "trunc",
+    ]
 )
 
 
@@ -78,6 +92,9 @@ class Scope:
     values: dict[str, Value] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)  # instructions written with an earlier one
     groups: dict[int, list[Parsed]] = field(default_factory=dict)  # stores to write with the last
+
+
+Writer = Callable[["Vectoriser", Parsed, list[Value], Scope], Value | None]
 
 
 class Vectoriser:
@@ -121,7 +138,9 @@ class Vectoriser:
         for region in self._regions.values():
             self._write_region(region)
             if code.weight > self._heaviest:
-                raise NotVectorisable("its vector code would be so long that compiling it takes seconds")
+                raise NotVectorisable(
+                    "its vector code would be so long that compiling it takes seconds"
+                )
         code.label("am.done")
         code.line("ret void")
         return ["entry:", *code.variables, *code.lines]
@@ -164,8 +183,9 @@ class Vectoriser:
             self._machine["self", POSITION + 4 * axis] = value
         if self._shape.row == 0:
             self._compute_positions(index)
-        self._machine["self", SIMD] = Value("ptr", replace(UNIFORM, tag=("simd", 0)), "%am.simd")
-        self._machine["self", GROUP] = Value("ptr", replace(UNIFORM, tag=("group", 0)), "%am.group.here")
+        for offset, tag, name in ((SIMD, "simd", "%am.simd"), (GROUP, "group", "%am.group.here")):
+            facts = replace(UNIFORM, tag=(tag, 0))
+            self._machine["self", offset] = Value("ptr", facts, name)
 
     def _index_facts(self) -> Facts:
         return Facts(lanes.LANE_NUMBERS, divisor=WIDTH, limit=1024)
@@ -200,7 +220,7 @@ class Vectoriser:
                     place = parsed.labels[number] if parsed.opcode == "phi" else label
                     self._want(operand.text, place, wanted)
         names = {name for name, _ in wanted}
-        for name, (label, parsed) in self._kernel.definitions.items():
+        for name, (_, parsed) in self._kernel.definitions.items():
             elsewhere = name in names and not self._made_again(name)
             if parsed.opcode == "phi" or elsewhere:
                 self._slots[name] = self._new_slot(parsed.kind, self._analysis.facts[name])
@@ -394,7 +414,7 @@ class Vectoriser:
 
     def _compute(self, parsed: Parsed, scope: Scope) -> Value | None:
         operands = [self._operand(operand, scope) for operand in parsed.operands]
-        result = self._operations.apply(parsed, operands)
+        result = self._operations.apply(parsed, operands, scope.mask)
         if result is not None:
             return result
         writer = self._writers.get(parsed.opcode)
@@ -467,7 +487,7 @@ class Vectoriser:
         self._code.line(f"fence {parsed.ordering}")
         return None
 
-    _writers: dict[str, Callable[[Vectoriser, Parsed, list[Value], Scope], Value | None]] = {
+    _writers: ClassVar[dict[str, Writer]] = {
         "load": _write_load,
         "store": _write_store,
         "call": _write_call,
@@ -558,9 +578,7 @@ class Vectoriser:
             brought.append((slot, self._texts(slot, value)))
         return brought
 
-    def _bring(
-        self, brought: list[tuple[Slot, list[str]]], mask: str | None, taken: str
-    ) -> None:
+    def _bring(self, brought: list[tuple[Slot, list[str]]], mask: str | None, taken: str) -> None:
         for slot, texts in brought:
             self._write_slot(slot, texts, mask, taken)
 
@@ -602,9 +620,7 @@ class Vectoriser:
     def _write_region(self, region: Region) -> None:
         code = self._code
         ordered = [
-            label
-            for label in self._flow.order
-            if label in region.members or label in region.ends
+            label for label in self._flow.order if label in region.members or label in region.ends
         ]
         for position, label in enumerate(ordered):
             after = code.fresh("after")
@@ -632,9 +648,7 @@ class Vectoriser:
         body = code.fresh("body")
         if label in region.ends:
             together = code.fresh("apart")
-            code.branch(
-                code.op(f"icmp eq i32 {bits}, -1"), self._full_name(label), together
-            )
+            code.branch(code.op(f"icmp eq i32 {bits}, -1"), self._full_name(label), together)
             code.label(together)
             if label not in region.members:
                 code.jump(after)

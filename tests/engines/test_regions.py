@@ -1,0 +1,223 @@
+"""Simdgroups as vectors, beside the coroutine engine: results are equal bit by bit."""
+
+from __future__ import annotations
+
+import re
+
+import llvmlite.binding as llvm
+import pytest
+import torch
+from regions_cases import CASES, MATRICES, source
+
+import anymetal
+from anymetal.engines.regions import NotVectorisable, RegionsEngine
+from anymetal.engines.regions.engine import shape_of
+from anymetal.errors import EngineError
+from anymetal.msl.compile import compile_program
+from anymetal.msl.prepare import prepare
+from anymetal.nouns import Source
+from anymetal.passes.lanes.rules import GroupShape
+
+Sizes = tuple[int, int, int]
+WORDS = 1 << 15
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, engine: str, text: str, threads: Sizes, group_size: Sizes
+) -> list[torch.Tensor]:
+    monkeypatch.setenv("ANYMETAL_ENGINE", engine)
+    generator = torch.Generator().manual_seed(7)
+    x = torch.randint(0, 1 << 20, (WORDS,), generator=generator, dtype=torch.int32)
+    y = torch.rand(WORDS, generator=generator)
+    out = torch.zeros(WORDS, dtype=torch.int32)
+    counters = torch.zeros(64, dtype=torch.int32)
+    kernel = anymetal.compile_shader(text).f
+    kernel(x, y, out, counters, threads=threads, group_size=group_size)
+    return [out, counters]
+
+
+def assert_equal_on_both(
+    monkeypatch: pytest.MonkeyPatch, text: str, threads: Sizes, group_size: Sizes
+) -> None:
+    expected = run(monkeypatch, "coroutine", text, threads, group_size)
+    found = run(monkeypatch, "regions", text, threads, group_size)
+    for wanted, got in zip(expected, found, strict=True):
+        different = (wanted != got).nonzero().flatten().tolist()
+        assert not different, f"words {different[:8]}"
+    assert any(wanted.any() for wanted in expected)
+
+
+def text_of(name: str) -> str:
+    case = CASES[name]
+    return source(case) if isinstance(case, str) else source(*case)
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_whole_simdgroups(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    assert_equal_on_both(monkeypatch, text_of(name), (192, 1, 1), (96, 1, 1))
+
+
+@pytest.mark.parametrize("name", sorted(set(CASES) - MATRICES))
+def test_partial_simdgroups(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    assert_equal_on_both(monkeypatch, text_of(name), (133, 1, 1), (45, 1, 1))
+
+
+SHAPES = [
+    ((70, 1, 1), (64, 1, 1)),
+    ((64, 4, 1), (16, 2, 1)),
+    ((24, 16, 1), (8, 8, 1)),
+    ((20, 13, 1), (8, 8, 1)),
+    ((5, 7, 2), (5, 7, 2)),
+    ((11, 15, 5), (5, 7, 2)),
+    ((9, 9, 1), (3, 3, 1)),
+    ((10, 8, 1), (3, 3, 1)),
+    ((1, 64, 1), (1, 64, 1)),
+    ((2, 2, 32), (2, 2, 16)),
+    ((64, 3, 2), (32, 3, 2)),
+    ((4, 8, 6), (4, 8, 3)),
+    ((3, 2, 33), (1, 1, 32)),
+]
+EVERYTHING_OF_A_POSITION = """
+  threadgroup uint tile[1024];
+  const uint threads = size.x * size.y * size.z;
+  tile[threads - 1 - index] = (in_group.z * 100 + in_group.y) * 100 + in_group.x;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  uint total = tile[index] + simd_sum(lane + in_group.y) * 1000;
+  if (in_group.x % 2 == 1) total += simd_sum(index) + simd;
+  for (uint k = 0; k < in_group.y; ++k) total = total * 3 + k;
+  out[i] = total ^ v;
+"""
+
+
+@pytest.mark.parametrize(("threads", "group_size"), SHAPES)
+def test_shapes_of_grids_and_threadgroups(
+    monkeypatch: pytest.MonkeyPatch, threads: Sizes, group_size: Sizes
+) -> None:
+    assert_equal_on_both(monkeypatch, source(EVERYTHING_OF_A_POSITION), threads, group_size)
+
+
+def test_results_of_atomics_are_all_different(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = source("out[i] = atomic_fetch_add_explicit(&counters[0], 1, memory_order_relaxed);")
+    out, counters = run(monkeypatch, "regions", text, (150, 1, 1), (64, 1, 1))
+    assert sorted(out[:150].tolist()) == list(range(150))
+    assert counters[0] == 150
+
+
+def test_compare_and_exchange_under_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = source("""
+  if (v % 2) return;
+  uint seen = atomic_load_explicit(&counters[0], memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&counters[0], &seen, seen + lane + 1,
+                                                memory_order_relaxed, memory_order_relaxed)) {}
+  out[i] = lane + 1;""")
+    out, counters = run(monkeypatch, "regions", text, (96, 1, 1), (32, 1, 1))
+    assert counters[0] == out.sum()
+    assert counters[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("group_size", "shape"),
+    [
+        ((64, 1, 1), GroupShape(32, complete=True)),
+        ((45, 1, 1), GroupShape(32, complete=False)),
+        ((32, 3, 2), GroupShape(32, complete=True)),
+        ((16, 2, 1), GroupShape(16, complete=True)),
+        ((8, 3, 1), GroupShape(8, complete=False)),
+        ((4, 8, 3), GroupShape(4, complete=True)),
+        ((4, 3, 8), GroupShape(0, complete=True)),
+        ((5, 7, 2), GroupShape(0, complete=False)),
+        ((1, 64, 1), GroupShape(1, complete=True)),
+    ],
+)
+def test_shape_of_a_threadgroup(group_size: Sizes, shape: GroupShape) -> None:
+    assert shape_of(group_size) == shape
+
+
+def executable_of(text: str) -> object:
+    return RegionsEngine().compile(compile_program(prepare(Source(text)), "f"))
+
+
+def test_too_long_for_one_shape_is_left_to_coroutines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Complete simdgroups need no masked copy of the whole kernel; others may ask too much."""
+    text = source("out[i] = v * 3;  // too long for one shape")
+    monkeypatch.setenv("ANYMETAL_ENGINE", "auto")
+    kernel = anymetal.compile_shader(text).f
+    executable = kernel._executable
+    assert executable.metadata["engine"] == "regions"
+    monkeypatch.setitem(executable.metadata, "heaviest", 1)
+    monkeypatch.setattr("anymetal.engines.regions.engine.default_store", NoStore)
+    x = torch.arange(40, dtype=torch.int32)
+    out, spare = torch.zeros_like(x), torch.zeros(40)
+    for _ in range(2):
+        kernel(x, spare, out, out, threads=40, group_size=20)
+    assert out.tolist() == (x * 3).tolist()
+    monkeypatch.setenv("ANYMETAL_ENGINE", "regions")
+    kernel._spare = None
+    with pytest.raises(EngineError, match="cannot run on the regions engine: its vector code"):
+        kernel(x, spare, out, out, threads=40, group_size=20)
+
+
+class NoStore:
+    """Keeps nothing, so that code is generated anew."""
+
+    def get(self, room: str, key: str) -> None:
+        return None
+
+    def put(self, *entry: object) -> None:
+        pass
+
+
+def test_what_cannot_be_vectorised_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = source("Step steps[3] = {&a, &b, &c}; out[i] = steps[v % 3](v);", FUNCTION_POINTERS)
+    monkeypatch.setenv("ANYMETAL_ENGINE", "regions")
+    with pytest.raises(EngineError, match="'f' cannot run on the regions engine: indirect call"):
+        anymetal.compile_shader(text).f  # noqa: B018
+    with pytest.raises(NotVectorisable, match="indirect call"):
+        executable_of(text)
+    monkeypatch.setenv("ANYMETAL_ENGINE", "auto")
+    metadata = anymetal.compile_shader(text).f._executable.metadata
+    assert metadata["engine"] == "coroutine"
+    assert "indirect call" in metadata["why"]
+
+
+FUNCTION_POINTERS = """
+typedef uint (*Step)(uint);
+uint a(uint v) { return v + 1; }
+uint b(uint v) { return v * 2; }
+uint c(uint v) { return v ^ 99; }
+"""
+
+CONTIGUOUS = """#include <metal_stdlib>
+kernel void f(device const float* x, device float* y, uint i [[thread_position_in_grid]]) {
+  y[i] = x[i] * 2.0f + 1.0f;
+}
+"""
+
+
+def assembly_of(monkeypatch: pytest.MonkeyPatch, text: str) -> str:
+    """What the engine compiles for complete simdgroups, as the processor's instructions."""
+    seen: list[str] = []
+    emit_object = llvm.TargetMachine.emit_object
+
+    def emit_both(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
+        seen.append(machine.emit_assembly(llvm.parse_assembly(str(module))))
+        return bytes(emit_object(machine, module))
+
+    monkeypatch.setattr(llvm.TargetMachine, "emit_object", emit_both)
+    monkeypatch.setattr("anymetal.engines.regions.engine.default_store", NoStore)
+    executable_of(text)
+    return seen[-1]
+
+
+@pytest.mark.skipif(
+    not llvm.get_process_triple().startswith(("x86_64", "amd64")), reason="names of registers"
+)
+def test_code_uses_the_widest_registers_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = llvm.get_host_cpu_features()
+    register = "zmm" if features.get("avx512f") else "ymm" if features.get("avx") else "xmm"
+    assembly = assembly_of(monkeypatch, CONTIGUOUS)
+    arithmetic = re.findall(rf"\n\s+v?(?:fmadd|mulps|addps)\w*\s.*%{register}\d+", assembly)
+    moves = re.findall(rf"\n\s+v?movup[sd]\w*\s.*%{register}\d+", assembly)
+    assert len(arithmetic) >= 2
+    assert len(moves) >= 2
+    assert "gather" not in assembly
