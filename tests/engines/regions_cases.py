@@ -238,7 +238,8 @@ Big made(int v, int n) {
   out[i] = x[ushort(index + 65530) % 64] + x[(index - 3) % 50];""",
     "math": """
   out[i] = as_type<uint>(exp(w) + sin(w * 9.0f) * pow(w, 3.0f) - log(w + 1.0f)
-           + fmod(w * 7.0f, 0.3f) + round(w * 5.0f) + clamp(w, 0.3f, 0.6f) + float(clz(v)) + rsqrt(w + 0.1f));""",
+           + fmod(w * 7.0f, 0.3f) + round(w * 5.0f) + clamp(w, 0.3f, 0.6f)
+           + float(clz(v)) + rsqrt(w + 0.1f));""",
     "saturated_integers": """
   int a = int(v) * 123457;
   out[i] = uint(addsat(a, int(v) << 24) ^ subsat(a, 7) ^ madsat(a, 3, int(v)) ^ mulhi(a, int(~v)))

@@ -69,11 +69,16 @@ def kernels(
     include: Include = None,
     define: Define = None,
     json: Json = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="the engine that each kernel gets, and why")
+    ] = False,
 ) -> None:
     """Show the kernels in a file: parameters and threadgroup memory."""
+    from anymetal.cli.explain import show_engines  # noqa: PLC0415
     from anymetal.cli.kernels import show_kernels  # noqa: PLC0415
 
-    _exit(show_kernels(console(), file, Options.parse(include, define), json))
+    show = show_engines if explain else show_kernels
+    _exit(show(console(), file, Options.parse(include, define), json))
 
 
 @app.command()

@@ -53,10 +53,10 @@ def executable_of(prepared: Prepared, name: str) -> CoroutineExecutable:
     try:
         return engine.compile(compile_program(prepared, name))
     except UnsetConstantError:
-        return engine.compile(compile_program(prepared, name, _all_on(prepared)))
+        return engine.compile(compile_program(prepared, name, all_on(prepared)))
 
 
-def _all_on(prepared: Prepared) -> dict[int | str, Scalar]:
+def all_on(prepared: Prepared) -> dict[int | str, Scalar]:
     """A value for every function constant: with true and 1, no parameter vanishes."""
     return {
         constant.index: True if constant.type == "bool" else 1

@@ -329,8 +329,10 @@ def cast(parsed: Parsed, source: Facts, source_kind: str) -> Facts:
     if parsed.opcode in ("ptrtoint", "inttoptr", "bitcast") and before == after:
         return replace(source, tag=None)
     if source.is_uniform:
-        divisor = source.divisor if parsed.opcode == "zext" else 1
-        return replace(UNIFORM, limit=source.limit, divisor=divisor)
+        if parsed.opcode == "zext":
+            return replace(UNIFORM, limit=source.limit, divisor=source.divisor)
+        negative = source.limit is None or source.limit > 1 << (before - 1)  # it may be
+        return replace(UNIFORM, limit=None if negative else source.limit)
     if parsed.opcode in ("zext", "sext"):
         bound = 1 << (before - (parsed.opcode == "sext"))
         exact = source.limit is not None and source.limit <= bound and min(source.offsets) >= 0
