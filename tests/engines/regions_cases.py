@@ -245,6 +245,64 @@ Big made(int v, int n) {
   out[i] = uint(addsat(a, int(v) << 24) ^ subsat(a, 7) ^ madsat(a, 3, int(v)) ^ mulhi(a, int(~v)))
            ^ reverse_bits(v) ^ rotate(v, lane) ^ absdiff(v, 77u)
            ^ extract_bits(v, 3u, lane % 8);""",
+    "pointers_to_one_of_two_arrays": """
+  uint a[5], b[5];
+  for (uint k = 0; k < 5; ++k) { a[k] = v + k; b[k] = v * k; }
+  thread uint* varying = v & 1 ? a : b;
+  varying[v % 5] += 3;
+  thread uint* uniform = x[group.x] & 1 ? a : b;
+  uniform[lane % 5] ^= 9;
+  out[i] = a[lane % 5] + b[(v >> 3) % 5] * 3 + *varying;""",
+    "tables_of_constants": (
+        "out[i] = table[v % 10] + pairs[lane % 4].y + table[lane % 10] * table[3];",
+        """
+constant uint table[10] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3};
+constant uint2 pairs[4] = {{1, 2}, {3, 4}, {5, 6}, {7, 8}};
+""",
+    ),
+    "loop_left_by_a_vote": """
+  uint n = v % 50, rounds = 0;
+  do {
+    if (n > 3) n -= 3;
+    ++rounds;
+    if (simd_all(n < 20)) break;
+  } while (rounds < 40);
+  out[i] = n * 100 + rounds;""",
+    "uniform_loops_under_divergence": """
+  uint total = 0;
+  if (v % 2) {
+    uint k = 0;
+    while (k < x[group.x] % 6 + 2) { total += x[k]; ++k; }
+    total += k;
+  } else {
+    for (uint k = 0; k < 3; ++k) total ^= x[k + 5] * k;
+  }
+  out[i] = total + x[7];""",
+    "addresses_that_step_through_loops": """
+  uint total = 0, place = lane;
+  for (uint k = 0; k < v % 6; ++k) { total += x[place]; place += 32; }
+  for (uint k = i; k < 700; k += size.x) total ^= x[k];
+  out[i] = total + place;""",
+    "addresses_that_go_down": """
+  out[i] = x[2000 - i * 2] + x[2001 - i * 2] + x[1000 - lane] + x[(31 - lane) * 4 + 2];
+  out[9000 - i] = v;""",
+    "nibbles": """
+  device const uchar* bytes = (device const uchar*)x;
+  device const ushort* shorts = (device const ushort*)x;
+  uint total = 0;
+  for (uint k = 0; k < 8; ++k) {
+    uchar b = bytes[lane * 8 + k];
+    total += (b & 15) * k + (b >> 4) * (k + 1);
+  }
+  for (uint k = 0; k < 4; ++k) total ^= shorts[lane * 4 + k] << k;
+  out[i] = total;""",
+    "histogram_of_a_threadgroup": """
+  threadgroup atomic_uint bins[16];
+  if (index < 16) atomic_store_explicit(&bins[index], 0, memory_order_relaxed);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (v % 3) atomic_fetch_add_explicit(&bins[v % 16], v % 5, memory_order_relaxed);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  out[i] = index < 16 ? atomic_load_explicit(&bins[index], memory_order_relaxed) : v;""",
     "matrices": """
   threadgroup float tile[64];
   for (uint k = lane; k < 64; k += 32) tile[k] = float(k % 11) * 0.25f;

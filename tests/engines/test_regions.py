@@ -10,7 +10,7 @@ import torch
 from regions_cases import CASES, MATRICES, source
 
 import anymetal
-from anymetal.engines.regions import NotVectorisable, RegionsEngine
+from anymetal.engines.regions import NotVectorisable, RegionsEngine, RegionsExecutable
 from anymetal.engines.regions.engine import shape_of
 from anymetal.errors import EngineError
 from anymetal.msl.compile import compile_program
@@ -133,7 +133,7 @@ def test_shape_of_a_threadgroup(group_size: Sizes, shape: GroupShape) -> None:
     assert shape_of(group_size) == shape
 
 
-def executable_of(text: str) -> object:
+def executable_of(text: str) -> RegionsExecutable:
     return RegionsEngine().compile(compile_program(prepare(Source(text)), "f"))
 
 
@@ -205,7 +205,7 @@ def assembly_of(monkeypatch: pytest.MonkeyPatch, text: str) -> str:
 
     monkeypatch.setattr(llvm.TargetMachine, "emit_object", emit_both)
     monkeypatch.setattr("anymetal.engines.regions.engine.default_store", NoStore)
-    executable_of(text)
+    executable_of(text).code_for(GroupShape(32, complete=True))
     return seen[-1]
 
 

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 
 from anymetal.passes.flow import Graph, Loop, dominates, graph_of, loop_aware_order
-from anymetal.passes.ir import Block, Function, Instruction, Module
+from anymetal.passes.ir import Block, Function, Instruction, Module, targets_of
 from anymetal.passes.machine import (
     GROUP_MAIN,
     THREAD_MAIN,
@@ -81,10 +81,15 @@ def _suspend_at_loop_ends(function: Function) -> None:
         if call.callee == "am_suspend" and _what(call) & 15 != BARRIER
     }
     for number, loop in enumerate(loops):
+        inside = meeting & loop.blocks
+        nested = {b for other in loops if other.blocks < loop.blocks for b in other.blocks}
         for latch in _latches(graph, loop):
-            inside = meeting & loop.blocks
-            if any(not _always_met(graph, loop, block, latch) for block in inside):
-                _suspend_before_terminator(function, latch, f"am.meet{number}")
+            # What stands in an inner loop is met as often as each lane goes round that.
+            apart = inside & nested or any(
+                not _always_met(graph, loop, block, latch) for block in inside
+            )
+            if apart:
+                _suspend_before_next_round(function, latch, loop.header, f"am.meet{number}")
 
 
 def _latches(graph: Graph, loop: Loop) -> list[str]:
@@ -96,22 +101,30 @@ def _always_met(graph: Graph, loop: Loop, block: str, latch: str) -> bool:
     return dominates(inside, loop.header, block, latch)
 
 
-def _suspend_before_terminator(function: Function, label: str, name: str) -> None:
-    block = function.block(label)
-    rest, leave = f"{name}.{len(function.blocks)}", f"{name}.leave.{len(function.blocks)}"
-    old_label, successors = block.label, block.successors
-    terminator = block.instructions.pop()
-    block.instructions += [
-        Instruction(f"%{rest}.s = call i8 @am_suspend(i32 {LOOP_END})"),
-        Instruction(f"%{rest}.c = icmp eq i8 %{rest}.s, 0"),
-        Instruction(f"br i1 %{rest}.c, label %{rest}, label %{leave}"),
-    ]
+def _suspend_before_next_round(function: Function, latch: str, header: str, name: str) -> None:
+    """On the way back to the header: lanes that leave the loop there do not wait."""
+    number = len(function.blocks)
+    stop, rest, leave = f"{name}.{number}", f"{name}.go.{number}", f"{name}.leave.{number}"
+    block = function.block(latch)
+    terminator = block.terminator
+    back = next(t for t in targets_of(terminator) if t.strip('%"') == header.strip('"'))
+    terminator.text = re.sub(
+        rf"label {re.escape(back)}(?![-\w$.])", f"label %{stop}", terminator.text
+    )
     place = function.blocks.index(block)
     function.blocks[place + 1 : place + 1] = [
-        Block(rest, [terminator]),
-        Block(leave, [Instruction("call void @am_leave()"), Instruction("unreachable")]),
+        Block(
+            stop,
+            _instructions(
+                f"%{stop}.s = call i8 @am_suspend(i32 {LOOP_END})",
+                f"%{stop}.c = icmp eq i8 %{stop}.s, 0",
+                f"br i1 %{stop}.c, label %{rest}, label %{leave}",
+            ),
+        ),
+        Block(rest, _instructions(f"br label {back}")),
+        Block(leave, _instructions("call void @am_leave()", "unreachable")),
     ]
-    function.rename_predecessor(successors, old_label, rest)
+    function.rename_predecessor([header], latch, rest)
 
 
 def _replace_suspends(function: Function) -> list[Site]:

@@ -102,6 +102,9 @@ def _replace_storage(function: Function, places: dict[int, tuple[int, int]]) -> 
 
 AT_ONCE = "am_all_lanes_at_once"
 TAKEN = "am_taken"
+# What vector code has in the place of am_suspend, with the same argument; and am_wait's barrier.
+STOP = "am_stop"
+BARRIER = 1
 MATRIX_PARTS = ("am_matrix_first", "am_matrix_second")
 
 

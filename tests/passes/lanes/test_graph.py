@@ -74,6 +74,22 @@ def test_blocks_of_a_loop_stand_together_in_the_order() -> None:
     assert flow.rank["broken"] > ranks[-1]
 
 
+def test_lanes_that_return_are_through_before_the_others_pass_a_barrier() -> None:
+    graph = {
+        "a": ["head"],
+        "head": ["body", "after"],
+        "body": ["barrier", "leave"],
+        "leave": ["gone"],
+        "gone": [],
+        "barrier": ["head"],
+        "after": [],
+    }
+    rank = Flow(graph, "a", {"barrier"}).rank
+    assert rank["body"] < rank["leave"] < rank["gone"] < rank["barrier"]
+    plain = Flow(graph, "a").rank
+    assert plain["leave"] > plain["barrier"], "nobody waits: the loop first"
+
+
 def test_a_loop_with_two_ways_in_is_refused() -> None:
     graph = {"a": ["b", "c"], "b": ["c", "d"], "c": ["b"], "d": []}
     with pytest.raises(NotVectorisable, match="entered in more than one place"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 import zlib
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from anymetal.passes.lanes.graph import NotVectorisable
 from anymetal.passes.lanes.prepare import (
     HEAVIEST,
     HEAVIEST_ON_DEMAND,
+    Vectorised,
     drop_group_loop,
     replace_suspends,
     split_position_loads,
@@ -68,8 +69,10 @@ class RegionsEngine:
         ir = jit.normalised(str(module), combine=split)
         metadata["engine"] = self.name
         metadata["heaviest"] = HEAVIEST_ON_DEMAND if patient else HEAVIEST
+        # Whether it can be done shows now; machine code is made when a launch asks for it.
+        written = _write(ir, _IN_A_ROW, metadata["heaviest"])
         executable = self.load(zlib.compress(ir.encode(), 1), metadata)
-        executable.code_for(_IN_A_ROW)
+        executable.written[_IN_A_ROW] = written
         return executable
 
     def load(self, payload: bytes, metadata: dict[str, Any]) -> RegionsExecutable:
@@ -95,16 +98,26 @@ class _Code:
             self.frame_size = -(-size // _FRAME_ALIGNMENT) * _FRAME_ALIGNMENT
 
 
-def _generate(ir: str, shape: GroupShape, heaviest: int = HEAVIEST) -> tuple[bytes, dict[str, Any]]:
+@dataclass(frozen=True)
+class _Written:
+    """Vector code for one shape, before LLVM makes machine code of it."""
+
+    text: str
+    result: Vectorised
+
+    def compiled(self) -> tuple[bytes, dict[str, Any]]:
+        text = jit.in_registers(self.text)
+        if self.result.has_barriers:
+            module = parse(text)
+            make_coroutine(module, _FRAME_ALIGNMENT)
+            text = str(module)
+        return jit.object_code(text, level=1, vectorise=False), asdict(self.result)
+
+
+def _write(ir: str, shape: GroupShape, heaviest: int) -> _Written:
     module = parse(ir)
     result = vectorise(module, shape, heaviest)
-    text = jit.in_registers(str(module))
-    if result.has_barriers:
-        module = parse(text)
-        make_coroutine(module, _FRAME_ALIGNMENT)
-        text = str(module)
-    code = jit.object_code(text, level=1, vectorise=False)
-    return code, asdict(result)
+    return _Written(str(module), result)
 
 
 class RegionsExecutable(CoroutineExecutable):
@@ -112,6 +125,7 @@ class RegionsExecutable(CoroutineExecutable):
 
     def __init__(self, payload: bytes, metadata: dict[str, Any]) -> None:
         self._codes: dict[GroupShape, _Code | NotVectorisable] = {}
+        self.written: dict[GroupShape, _Written] = {}
         self._lock = threading.Lock()
         self._fixed_parts: dict[Any, bytes] = {}
         super().__init__(payload, metadata)
@@ -137,11 +151,13 @@ class RegionsExecutable(CoroutineExecutable):
         entry = store.get("vectorised", key)
         if entry is not None:
             return _Code(entry.payload, entry.note["has_barriers"], self._runtime)
-        ir = zlib.decompress(self.payload).decode()
         try:
-            code, note = _generate(ir, shape, self.metadata["heaviest"])
+            written = self.written.pop(shape, None) or _write(
+                zlib.decompress(self.payload).decode(), shape, self.metadata["heaviest"]
+            )
         except NotVectorisable as error:
             return error
+        code, note = written.compiled()
         store.put("vectorised", key, note, code)
         return _Code(code, note["has_barriers"], self._runtime)
 

@@ -10,7 +10,7 @@ from anymetal.passes.lanes.matrix import Matrices
 from anymetal.passes.lanes.memory import mangled
 from anymetal.passes.lanes.rules import ACTIVE, LEADER, MEMORY_INTRINSICS, matrix_part
 from anymetal.passes.lanes.values import Code, Value, vector_type
-from anymetal.passes.machine import TAKEN
+from anymetal.passes.machine import BARRIER, STOP, TAKEN
 from anymetal.passes.operands import Parsed
 
 # One operation on every element, whatever the type.
@@ -74,8 +74,6 @@ _SCALAR_LAST = frozenset(("llvm.ctlz", "llvm.cttz", "llvm.abs", "llvm.is.fpclass
 _TWO_TYPES = frozenset(
     ("llvm.ldexp", "llvm.fptoui.sat", "llvm.fptosi.sat", "llvm.ucmp", "llvm.scmp")
 )
-STOP = "am_stop"
-BARRIER = 1
 
 
 class Calls:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from anymetal.passes.flow import Graph, Loop, loop_aware_order
@@ -27,7 +27,7 @@ class Meeting:
 class Flow:
     """Answers about one function's graph, in which loops have one latch and one way in."""
 
-    def __init__(self, graph: Graph, entry: str) -> None:
+    def __init__(self, graph: Graph, entry: str, barriers: Collection[str] = ()) -> None:
         self.entry = entry
         self.successors = graph
         self.predecessors: dict[str, list[str]] = {label: [] for label in graph}
@@ -35,9 +35,29 @@ class Flow:
             for target in targets:
                 self.predecessors[target].append(label)
         self.order, self.loops = loop_aware_order(graph, entry)
+        if barriers:
+            self._move_ways_out(barriers)
         self.rank = {label: number for number, label in enumerate(self.order)}
         self._refuse_irreducible()
         self._meeting_points = self._post_dominators()
+
+    def _move_ways_out(self, barriers: Collection[str]) -> None:
+        """Puts blocks that lead to a return, past no barrier, right behind where they branch off.
+
+        Lanes on such a way must be through before the others pass the next barrier, which may
+        stand in the loop that they have left.
+        """
+        stuck = set(barriers)
+        stuck.update(label for loop in self.loops for label in loop.blocks)
+        for label in reversed(self.order):
+            if any(target in stuck for target in self.successors[label]):
+                stuck.add(label)
+        for label in [label for label in self.order if label not in stuck]:
+            before = self.predecessors[label]
+            if label == self.entry or not before:
+                continue
+            self.order.remove(label)
+            self.order.insert(max(map(self.order.index, before)) + 1, label)
 
     def _refuse_irreducible(self) -> None:
         for loop in self.loops:

@@ -10,7 +10,7 @@ from anymetal.passes.flow import graph_of
 from anymetal.passes.ir import Function, Instruction, Module
 from anymetal.passes.lanes.graph import Flow, NotVectorisable
 from anymetal.passes.layout import Layout, members_of
-from anymetal.passes.machine import parameters_of
+from anymetal.passes.machine import BARRIER, STOP, parameters_of
 from anymetal.passes.operands import Operand, Parsed, UnknownInstruction, read_instruction
 
 # What LLVM only wants to hear about, and vector code has no use for.
@@ -82,13 +82,18 @@ def read_kernel(module: Module, function: Function) -> Kernel:
         for block in function.blocks
         if block.label in graph
     }
-    flow = Flow(graph, function.blocks[0].label)
+    barriers = {label for label, body in blocks.items() if any(map(_is_barrier, body))}
+    flow = Flow(graph, function.blocks[0].label, barriers)
     kernel = Kernel(buffers, self_parameter, blocks, flow, types)
     for label, instructions in blocks.items():
         for parsed in instructions:
             if parsed.result is not None:
                 kernel.definitions[parsed.result] = (label, parsed)
     return kernel
+
+
+def _is_barrier(parsed: Parsed) -> bool:
+    return parsed.callee == STOP and int(parsed.operands[0].text) & 15 == BARRIER
 
 
 def _instructions(instructions: list[Instruction], types: Types) -> Iterator[Parsed]:

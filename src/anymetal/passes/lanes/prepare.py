@@ -6,11 +6,10 @@ import re
 from dataclasses import dataclass
 
 from anymetal.passes.ir import Instruction, Module
-from anymetal.passes.lanes.calls import STOP
 from anymetal.passes.lanes.kernel import read_kernel
 from anymetal.passes.lanes.rules import POSITION, SIMD, GroupShape
 from anymetal.passes.lanes.vectorise import Vectoriser
-from anymetal.passes.machine import GROUP_MAIN, THREAD_MAIN, kept_attributes, parameters_of
+from anymetal.passes.machine import GROUP_MAIN, STOP, THREAD_MAIN, kept_attributes, parameters_of
 
 _WHAT = re.compile(r"\((i32 [^)]*?\d+)\)")
 
