@@ -16,6 +16,9 @@ kernel void halves(device const float* x, device float* y, uint i [[thread_posit
 kernel void flag(device int* found, uint i [[thread_position_in_grid]]) {
   found[0] = i;
 }
+kernel void spread(device float* y, constant uint& step, uint i [[thread_position_in_grid]]) {
+  y[i * step] = 1.0f;
+}
 kernel void excused(device int* found, uint i [[thread_position_in_grid]]) {
   // anymetal: allow(race) any thread may win
   found[0] = i;
@@ -59,7 +62,7 @@ def test_comment_above_silences_a_source_that_is_no_file() -> None:
         library.excused(torch.zeros(1, dtype=torch.int32), threads=67)
     assert report.findings == ()
     ((finding, reason),) = report.silenced
-    assert (finding.kind, finding.line, reason) == ("race", 11, "any thread may win")
+    assert (finding.kind, finding.line, reason) == ("race", 14, "any thread may win")
 
 
 def test_outputs_decide_about_elements_left_out() -> None:
@@ -74,6 +77,18 @@ def test_outputs_decide_about_elements_left_out() -> None:
         [("unwritten_output", "error")],
         [],
     ]
+
+
+def test_gaps_of_a_strided_output_are_not_its_elements() -> None:
+    column = torch.zeros(10, 3)[:, 1]
+    with anymetal.check(outputs=[column]) as report:
+        library.spread(column, 3, threads=10)
+    assert report.findings == ()
+    with anymetal.check(outputs=[column]) as report:
+        library.spread(column, 3, threads=8)
+    (finding,) = report.findings
+    assert finding.message.startswith("2 of 10 elements of 'y' were not written; the first is")
+    assert (finding.index, finding.count) == (24, 2)
 
 
 def test_launches_of_threads_are_checked_too() -> None:

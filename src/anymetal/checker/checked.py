@@ -17,6 +17,7 @@ from anymetal.checker.records import CheckedLaunch, Region
 from anymetal.checker.shadow_memory import Arena, Need
 from anymetal.checker.silence import Excerpts
 from anymetal.checker.translate import Translator
+from anymetal.checker.unwritten import unwritten
 from anymetal.checker.views import BufferView
 from anymetal.errors import KernelTimeout
 from anymetal.passes.provenance import Root
@@ -206,13 +207,10 @@ class _Launch:
             if view.index is None or view.tensor is None or not region.shadow or region.read_only:
                 continue
             expected = self._is_output(view.tensor)
-            missing, first, written = self._checked.unwritten(self._data.checks, view.index)
-            if missing and (written or expected):
-                cell = 1 << region.shift
+            left = unwritten(self._checked, self._data.checks, view)
+            if left.missing and (left.partial or expected):
                 severity: Severity = "error" if expected else "warning"
-                elements = max(1, missing * cell // max(view.element_size, 1))
-                index = first * cell // max(view.element_size, 1)
-                yield translator.unwritten(view, elements, index, severity)
+                yield translator.unwritten(view, left, severity)
 
 
 def _same_memory(tensor: Any, output: Any) -> bool:

@@ -9,6 +9,7 @@ from anymetal.checker import records
 from anymetal.checker.finding import Finding, Place, Severity, Triple
 from anymetal.checker.program import CheckedProgram, Excerpt
 from anymetal.checker.records import RawFinding
+from anymetal.checker.unwritten import Unwritten
 from anymetal.checker.views import BufferView
 
 _SIMD_WIDTH = 32
@@ -52,20 +53,19 @@ class Translator:
         place = _at(self._checked.kernel, "kernel")
         return Finding("timeout", "error", self._kernel, message, place)
 
-    def unwritten(self, view: BufferView, missing: int, first: int, severity: Severity) -> Finding:
+    def unwritten(self, view: BufferView, left: Unwritten, severity: Severity) -> Finding:
         """Part of an output was not written."""
         place = _at(self._checked.parameters.get(view.name, Excerpt()), "argument")
-        total = view.extent // max(view.element_size, 1)
         return Finding(
             "unwritten_output",
             severity,
             self._kernel,
-            f"{missing} of {total} elements of '{view.name}' were not written; the first is"
-            f" element {first}",
+            f"{left.missing} of {left.elements} elements of '{view.name}' were not written; the"
+            f" first is element {left.first}",
             place,
             buffer=view.name,
-            index=first,
-            count=missing,
+            index=left.first,
+            count=left.missing,
             space="device",
         )
 

@@ -1,0 +1,70 @@
+"""Every kernel of the library that a test launches is checked: its first launch runs twice.
+
+The first of the two is under the checker and over copies of the tensors, so that the test itself
+sees nothing of it. Kernels that differ in the type of their elements count as one, and are compiled
+without optimisation, on which no finding depends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import anymetal
+from anymetal import ops
+from anymetal.checker.context import active
+from anymetal.launch.shader import Kernel
+
+FILES = frozenset(path.name for path in Path(ops.__file__).parent.glob("*.metal"))
+TYPE = re.compile(r"_(?:float|half|bfloat)(?=_|$)")
+
+_plain_call = Kernel.__call__
+_seen: set[tuple[str, str, tuple[Any, ...]]] = set()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def first_launches_are_checked() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Kernel, "__call__", _call)
+        yield
+
+
+def _call(kernel: Kernel, *args: Any, **options: Any) -> None:
+    if active() is None and _is_new(kernel, args):
+        with pytest.MonkeyPatch.context() as patch, anymetal.check() as report:
+            patch.setenv("ANYMETAL_CHECK_LEVEL", "0")
+            _plain_call(kernel, *_copies(args), **options)
+        assert not report.findings, str(report)
+    _plain_call(kernel, *args, **options)
+
+
+def _is_new(kernel: Kernel, args: tuple[Any, ...]) -> bool:
+    """Whether a kernel of ours is launched for the first time. Empty launches do not count."""
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    source = kernel._workshop._source.name
+    if source not in FILES or not all(t.numel() and t.device.type == "cpu" for t in tensors):
+        return False
+    key = (source, TYPE.sub("", kernel.name), tuple(sorted(kernel.constants.items())))
+    new = key not in _seen
+    _seen.add(key)
+    return new
+
+
+def _copies(args: tuple[Any, ...]) -> list[Any]:
+    """The arguments over memory of their own; what overlaps still does."""
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def copy(arg: Any) -> Any:
+        if not isinstance(arg, torch.Tensor):
+            return arg
+        storage = arg.untyped_storage()
+        mine = storages.setdefault(storage.data_ptr(), storage.clone())
+        empty = torch.empty(0, dtype=arg.dtype)
+        return empty.set_(mine, arg.storage_offset(), arg.size(), arg.stride())
+
+    return [copy(arg) for arg in args]
