@@ -35,11 +35,11 @@ class Flow:
             for target in targets:
                 self.predecessors[target].append(label)
         self.order, self.loops = loop_aware_order(graph, entry)
+        self._meeting_points = self._post_dominators()
         if barriers:
             self._move_ways_out(barriers)
         self.rank = {label: number for number, label in enumerate(self.order)}
         self._refuse_irreducible()
-        self._meeting_points = self._post_dominators()
 
     def _move_ways_out(self, barriers: Collection[str]) -> None:
         """Puts blocks that lead to a return, past no barrier, right behind where they branch off.
@@ -52,12 +52,19 @@ class Flow:
         for label in reversed(self.order):
             if any(target in stuck for target in self.successors[label]):
                 stuck.add(label)
+        moved: set[str] = set()
         for label in [label for label in self.order if label not in stuck]:
             before = self.predecessors[label]
-            if label == self.entry or not before:
-                continue
-            self.order.remove(label)
-            self.order.insert(max(map(self.order.index, before)) + 1, label)
+            if before and all(self._parts_for_good(b) or b in moved for b in before):
+                moved.add(label)
+                self.order.remove(label)
+                self.order.insert(max(map(self.order.index, before)) + 1, label)
+
+    def _parts_for_good(self, label: str) -> bool:
+        """Whether lanes that go different ways here meet at a return, or behind it, only."""
+        meeting = self._meeting_points[label]
+        ends = meeting == EXIT or not self.successors[meeting]
+        return len(self.successors[label]) > 1 and ends
 
     def _refuse_irreducible(self) -> None:
         for loop in self.loops:
