@@ -2,6 +2,7 @@
 #
 #   make demo         run four kernels, then every operator, and compare each with float64
 #   make test         all tests
+#   make checked      the operators' tests again, the first launch of every kernel under the checker
 #   make lint         formatting, style and types
 #   make conformance  compile the kernels of a published package and of torch's headers
 #   make op-db        torch's own operator samples on the virtual mps device, against the CPU
@@ -18,7 +19,7 @@ BIN := $(VENV)/bin
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format conformance op-db bench clean
+.PHONY: help demo test checked lint format conformance op-db bench clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q' | head -1
@@ -30,6 +31,9 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.developer
 	$(BIN)/python -m pytest $(TESTS) -n auto
+
+checked: $(VENV)/.developer
+	ANYMETAL_TEST_FIRST_LAUNCHES=1 $(BIN)/python -m pytest tests/ops -n auto
 
 lint: $(VENV)/.developer
 	$(BIN)/ruff check .
