@@ -3,6 +3,7 @@
 #   make demo         run four kernels, then every operator, and compare each with float64
 #   make test         all tests
 #   make checked      the operators' tests again, the first launch of every kernel under the checker
+#   make engines      the operators' tests again, on the engine that vectorises
 #   make lint         formatting, style and types
 #   make conformance  compile the kernels of a published package and of torch's headers
 #   make op-db        torch's own operator samples on the virtual mps device, against the CPU
@@ -19,7 +20,7 @@ BIN := $(VENV)/bin
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test checked lint format conformance op-db bench clean
+.PHONY: help demo test checked engines lint format conformance op-db bench clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q' | head -1
@@ -34,6 +35,9 @@ test: $(VENV)/.developer
 
 checked: $(VENV)/.developer
 	ANYMETAL_TEST_FIRST_LAUNCHES=1 $(BIN)/python -m pytest tests/ops -n auto
+
+engines: $(VENV)/.developer
+	ANYMETAL_TEST_ENGINE=auto $(BIN)/python -m pytest tests/ops -n auto
 
 lint: $(VENV)/.developer
 	$(BIN)/ruff check .

@@ -29,6 +29,13 @@ _plain_call = Kernel.__call__
 _seen: set[tuple[str, str, tuple[Any, ...]]] = set()
 
 
+@pytest.fixture(autouse=True)
+def engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference engine compiles these hundreds of kernels three times as fast; `make engines`
+    runs all tests here on the fast one, and test_engines.py compares the two."""
+    monkeypatch.setenv("ANYMETAL_ENGINE", os.environ.get("ANYMETAL_TEST_ENGINE", "coroutine"))
+
+
 @pytest.fixture(autouse=True, scope="session")
 def first_launches_are_checked() -> Iterator[None]:
     if os.environ.get("ANYMETAL_TEST_FIRST_LAUNCHES") != "1":
