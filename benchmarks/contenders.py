@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import importlib
 import itertools
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,23 +63,28 @@ def engine_names() -> tuple[str, ...]:
 
 
 @contextmanager
-def chosen(engine: str) -> Iterator[None]:
-    before = os.environ.get(ENGINE_VARIABLE)
-    os.environ[ENGINE_VARIABLE] = engine
+def changed(variable: str, value: str) -> Iterator[None]:
+    """Another value of an environment variable, for a while."""
+    before = os.environ.get(variable)
+    os.environ[variable] = value
     try:
         yield
     finally:
         if before is None:
-            del os.environ[ENGINE_VARIABLE]
+            del os.environ[variable]
         else:
-            os.environ[ENGINE_VARIABLE] = before
+            os.environ[variable] = before
+
+
+def arguments_of(workload: Workload) -> list[torch.Tensor | float]:
+    return [a if isinstance(a, torch.Tensor) else a.item() for a in workload.arguments]
 
 
 def on_engine(workload: Workload, engine: str, fast_math: bool = False) -> Contender:
-    with chosen(engine):
+    with changed(ENGINE_VARIABLE, engine):
         library = anymetal.compile_shader(workload.source("metal"), fast_math=fast_math)
         kernel = getattr(library, workload.name)
-    arguments = [a if isinstance(a, torch.Tensor) else a.item() for a in workload.arguments]
+    arguments = arguments_of(workload)
 
     def call() -> None:
         if workload.cleared:
@@ -91,14 +101,31 @@ def coroutine(workload: Workload, fast_math: bool = False) -> Contender:
 _salts = itertools.count()
 
 
+@functools.cache
+def cache_of_compiles() -> Path:
+    """A cache with precompiled headers in it and, before each compile, no machine code."""
+    folder = Path(tempfile.mkdtemp(prefix="anymetal-benchmark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 def compile_call(workload: Workload, engine: str) -> Call:
-    """Each call compiles the kernel as if for the first time: no cache has seen its source."""
+    """Each call compiles the kernel as if for the first time and runs one threadgroup.
+
+    The launch belongs to it: some machine code is made only then. The name in the source is new
+    each time, but two sources may come to the same code, so stored code is removed.
+    """
+    arguments = arguments_of(workload)
+    folder = cache_of_compiles()
 
     def call() -> None:
+        for made in folder.glob("*/vectorised"):
+            shutil.rmtree(made)
         salt = f"salt_{os.getpid()}_{next(_salts)}"
         text = f"{workload.source('metal')}\nconstant constexpr int {salt} = 0;\n"
-        with chosen(engine):
-            getattr(anymetal.compile_shader(text), workload.name)
+        with changed(ENGINE_VARIABLE, engine), changed(settings.CACHE_DIR.variable, str(folder)):
+            kernel = getattr(anymetal.compile_shader(text), workload.name)
+            kernel(*arguments, threads=workload.group_size, group_size=workload.group_size)
 
     return call
 

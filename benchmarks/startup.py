@@ -97,7 +97,7 @@ def measure_launch(rounds: int, calls: int = 500) -> dict[str, Times]:
     if not torch.equal(y, x * 3.0):
         raise AssertionError("the small kernel computed something else")
     times = interleave(
-        {"coroutine": launch, "torch CPU": lambda: torch.mul(x, 3.0, out=y)},
+        {"anymetal": launch, "torch CPU": lambda: torch.mul(x, 3.0, out=y)},
         rounds=rounds,
         seconds=30,
         repeat=calls,

@@ -90,6 +90,18 @@ def test_lanes_that_return_are_through_before_the_others_pass_a_barrier() -> Non
     assert plain["leave"] > plain["barrier"], "nobody waits: the loop first"
 
 
+def test_the_return_where_all_lanes_meet_stays_behind_the_loop() -> None:
+    graph = {
+        "barrier": ["head"],
+        "head": ["body", "end"],
+        "body": ["next", "end"],
+        "next": ["head"],
+        "end": [],
+    }
+    rank = Flow(graph, "barrier", {"barrier"}).rank
+    assert rank["end"] > rank["next"]
+
+
 def test_a_loop_with_two_ways_in_is_refused() -> None:
     graph = {"a": ["b", "c"], "b": ["c", "d"], "c": ["b"], "d": []}
     with pytest.raises(NotVectorisable, match="entered in more than one place"):

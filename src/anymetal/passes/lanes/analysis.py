@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anymetal.passes.lanes.facts import UNIFORM, VARYING, Facts, meet, normal
+from anymetal.passes.lanes.facts import PRIVATE, UNIFORM, VARYING, Facts, meet, normal
 from anymetal.passes.lanes.graph import NotVectorisable
 from anymetal.passes.lanes.kernel import Kernel
-from anymetal.passes.lanes.rules import PRIVATE, GroupShape, Rules, literal
+from anymetal.passes.lanes.rules import GroupShape, Rules, literal
 from anymetal.passes.operands import Operand, Parsed
 
 _MOST_PASSES = 100

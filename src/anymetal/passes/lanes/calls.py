@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from anymetal.passes.lanes.graph import NotVectorisable
 from anymetal.passes.lanes.matrix import Matrices
 from anymetal.passes.lanes.memory import mangled
 from anymetal.passes.lanes.rules import ACTIVE, LEADER, MEMORY_INTRINSICS, matrix_part
+from anymetal.passes.lanes.serial import Serial
 from anymetal.passes.lanes.values import Code, Value, vector_type
 from anymetal.passes.machine import BARRIER, STOP, TAKEN
 from anymetal.passes.operands import Parsed
@@ -79,8 +79,9 @@ _TWO_TYPES = frozenset(
 class Calls:
     """Writes calls."""
 
-    def __init__(self, code: Code, simd: str) -> None:
+    def __init__(self, code: Code, serial: Serial, simd: str) -> None:
         self._code = code
+        self._serial = serial
         self._simd = simd
         self._matrices = Matrices(code)
         self.has_barriers = False
@@ -141,8 +142,6 @@ class Calls:
             results.append(self._elementwise(part, name, column))
         return code.compound(parsed.kind, results)
 
-    # ---- one lane after the other ------------------------------------------------------------
-
     def _lane_by_lane(
         self, parsed: Parsed, operands: list[Value], mask: str | None
     ) -> Value | None:
@@ -151,82 +150,7 @@ class Calls:
             words = " ".join(filter(None, (parsed.flags, parsed.convention)))
             return self._code.call(parsed.kind, parsed.callee, pairs, words, parsed.attributes)
 
-        return self.serial(parsed.kind, operands, mask, each)
-
-    def serial(
-        self,
-        kind: str,
-        operands: list[Value],
-        mask: str | None,
-        each: Callable[[list[str]], str],
-    ) -> Value | None:
-        """Runs `each` for every active lane, lowest first, with that lane's operands."""
-        code = self._code
-        takers = [self._taker(operand) for operand in operands]
-        leaves = code.types.leaves(kind) if kind != "void" else []
-        results = [code.variable(vector_type(leaf)) for leaf in leaves]
-        for leaf, result in zip(leaves, results, strict=True):
-            code.store(vector_type(leaf), "zeroinitializer", result)
-        rest = code.variable("i32")
-        code.store("i32", code.bits(mask) if mask is not None else "-1", rest)
-        loop, body, done = code.fresh("lanes"), code.fresh("lane"), code.fresh("done")
-        code.jump(loop)
-        code.label(loop)
-        bits = code.load("i32", rest)
-        code.branch(code.op(f"icmp eq i32 {bits}, 0"), done, body)
-        code.label(body)
-        with code.aside():
-            lane = code.call("i32", "llvm.cttz.i32", [("i32", bits), ("i1", "true")])
-            text = each([take(lane) for take in takers])
-            self._keep(kind, text, leaves, results, lane)
-        below = code.op(f"sub i32 {bits}, 1")
-        code.store("i32", code.op(f"and i32 {bits}, {below}"), rest)
-        code.jump(loop)
-        code.label(done)
-        if not leaves:
-            return None
-        values = [
-            code.varying(leaf, code.load(vector_type(leaf), result))
-            for leaf, result in zip(leaves, results, strict=True)
-        ]
-        return code.assembled(kind, iter(values))
-
-    def _taker(self, operand: Value) -> Callable[[str], str]:
-        """How to get one lane's value; vectors are made before the loop."""
-        code = self._code
-        if operand.facts.is_uniform:
-            text = code.scalar(operand)
-            return lambda lane: text
-        if not code.types.parts(operand.kind):
-            wide, vector = vector_type(operand.kind), code.vector(operand)
-            return lambda lane: code.op(f"extractelement {wide} {vector}, i32 {lane}")
-        takers = [self._taker(part) for part in code.parts_of(operand)]
-        parts = code.types.parts(operand.kind)
-        is_vector = operand.kind.startswith("<") and not operand.kind.startswith("<{")
-
-        def take(lane: str) -> str:
-            text = "poison"
-            for number, (part, taker) in enumerate(zip(parts, takers, strict=True)):
-                if is_vector:
-                    tail = f"{part} {taker(lane)}, i64 {number}"
-                    text = code.op(f"insertelement {operand.kind} {text}, {tail}")
-                else:
-                    tail = f"{part} {taker(lane)}, {number}"
-                    text = code.op(f"insertvalue {operand.kind} {text}, {tail}")
-            return text
-
-        return take
-
-    def _keep(self, kind: str, text: str, leaves: list[str], results: list[str], lane: str) -> None:
-        if not leaves:
-            return
-        code = self._code
-        scalars = code.leaves_of(code.uniform(kind, text))
-        for leaf, result, scalar in zip(leaves, results, scalars, strict=True):
-            wide = vector_type(leaf)
-            before = code.load(wide, result)
-            after = f"insertelement {wide} {before}, {leaf} {code.scalar(scalar)}, i32 {lane}"
-            code.store(wide, code.op(after), result)
+        return self._serial.run(parsed.kind, operands, mask, each)
 
     # ---- stops -------------------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ Lanes = tuple[int, ...]
 ZERO: Lanes = (0,) * WIDTH
 LANE_NUMBERS: Lanes = tuple(range(WIDTH))
 Tag = tuple[str, int]
+# The tag of memory of which every lane has its own copy, lanes side by side.
+PRIVATE = "private"
 
 
 @dataclass(frozen=True)

@@ -55,16 +55,16 @@ class Flow:
         moved: set[str] = set()
         for label in [label for label in self.order if label not in stuck]:
             before = self.predecessors[label]
-            if before and all(self._parts_for_good(b) or b in moved for b in before):
+            if before and all(b in moved or self._parts_for_good(b, label) for b in before):
                 moved.add(label)
                 self.order.remove(label)
                 self.order.insert(max(map(self.order.index, before)) + 1, label)
 
-    def _parts_for_good(self, label: str) -> bool:
-        """Whether lanes that go different ways here meet at a return, or behind it, only."""
+    def _parts_for_good(self, label: str, target: str) -> bool:
+        """Whether lanes that branch off to `target` meet the others only later, at a return."""
         meeting = self._meeting_points[label]
         ends = meeting == EXIT or not self.successors[meeting]
-        return len(self.successors[label]) > 1 and ends
+        return len(self.successors[label]) > 1 and ends and meeting != target
 
     def _refuse_irreducible(self) -> None:
         for loop in self.loops:

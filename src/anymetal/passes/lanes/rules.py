@@ -10,7 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from anymetal.passes.lanes import facts as lanes
-from anymetal.passes.lanes.facts import LANE_NUMBERS, UNIFORM, VARYING, WIDTH, ZERO, Facts
+from anymetal.passes.lanes.facts import (
+    LANE_NUMBERS,
+    PRIVATE,
+    UNIFORM,
+    VARYING,
+    WIDTH,
+    ZERO,
+    Facts,
+)
 from anymetal.passes.lanes.graph import NotVectorisable
 from anymetal.passes.lanes.kernel import Types
 from anymetal.passes.machine import MATRIX_PARTS
@@ -22,8 +30,7 @@ LANE, POSITION, INDEX, SIMD, GROUP = 4, 8, 20, 24, 32
 ACTIVE, LEADER = 0, 4
 GROUP_POSITION, GROUP_SIZE, NOMINAL_SIZE = 0, 12, 24
 THREADS_IN_GROUP = 1024
-# Memory of which every lane has its own copy, lanes side by side.
-PRIVATE = "private"
+THREADGROUP_MEMORY, END_OF_GROUP = 72, 328  # pointers to threadgroup memory, one a binding
 
 Look = Callable[[Operand], Facts]
 
