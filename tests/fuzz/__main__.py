@@ -106,6 +106,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 report(console, small, worker.check(small, options.engines), path, name)
             progress.advance(task)
             progress.update(task, description=f"kernels, {failures} failed")
+            done = seed - options.seed + 1
+            if done % 100 == 0 and not console.is_terminal:
+                console.print(f"{done} of {options.count}, {failures} failed")
             if failures >= options.most:
                 console.print(f"stopped after {failures} failures")
                 break
