@@ -110,14 +110,16 @@ def print_lint_totals(
 
 def print_outcomes(console: Console, outcomes: list[Outcome]) -> None:
     table = Table(title="Run against float64")
-    for heading in ("kernel", "inputs", "error", "allowed", "verdict", "found"):
+    for heading in ("kernel", "inputs", "error", "allowed", "verdict", "engines", "found"):
         table.add_column(heading, justify="right" if heading in ("error", "allowed") else "left")
     for outcome in outcomes:
         error = "-" if outcome.error is None else f"{outcome.error:.1e}"
         limit = f"{outcome.case.tolerance.limit:.1e}"
         verdict = VERDICTS[outcome.verdict]
         found = ", ".join(f"{f.kind} {f.line}" for f in outcome.findings)
-        table.add_row(outcome.case.kernel, escape(outcome.case.note), error, limit, verdict, found)
+        engines = escape(outcome.engines.partition(":")[0])
+        note = escape(outcome.case.note)
+        table.add_row(outcome.case.kernel, note, error, limit, verdict, engines, found)
     console.print(table)
     print_findings(console, outcomes)
     print_group(console, outcomes, "kernel's fault", "Wrong because the kernel itself is wrong:")
@@ -128,6 +130,9 @@ def print_outcomes(console: Console, outcomes: list[Outcome]) -> None:
     kernels = len({outcome.case.kernel for outcome in outcomes})
     parts = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
     console.print(f"{len(outcomes)} cases of {kernels} kernels: {parts}.")
+    engines = Counter(outcome.engines for outcome in outcomes if outcome.engines)
+    for engine, number in engines.most_common():
+        console.print(f"  {number} ran on {engine}", markup=False)
 
 
 def print_findings(console: Console, outcomes: list[Outcome]) -> None:
@@ -176,6 +181,7 @@ def as_json(
                 "allowed": outcome.case.tolerance.limit,
                 "verdict": outcome.verdict,
                 "detail": outcome.detail,
+                "engines": outcome.engines,
                 "findings": [
                     {"kind": f.kind, "severity": f.severity, "line": f.line, "message": f.message}
                     for f in outcome.findings

@@ -1,22 +1,33 @@
-"""Cases in, a verdict on each out. A case that fails is never skipped."""
+"""Cases in, a verdict on each out. A case that fails is never skipped.
+
+Each case runs as it runs for users, again on the reference engine, and a third time checked.
+"""
 
 from __future__ import annotations
 
 import functools
+import os
 import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest import mock
 
 import torch
 from rich.progress import track
 
 import anymetal
 import conformance.cases  # noqa: F401  (fills the list of cases)
+from anymetal import settings
 from anymetal.checker.finding import Finding
+from anymetal.cli.explain import explain
 from anymetal.errors import ToolchainError
+from anymetal.launch.workshop import Workshop
+from anymetal.nouns import Source
 from conformance.case import Case, Launch
 from conformance.lint import C10_KERNELS
 from conformance.wheel import Sources
+
+REFERENCE = "coroutine"
 
 
 @dataclass(frozen=True)
@@ -27,6 +38,7 @@ class Outcome:
     verdict: str
     error: float | None
     detail: str
+    engines: str = ""
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -36,8 +48,53 @@ class Outcome:
 
 def run_all(cases: list[Case], sources: Sources) -> list[Outcome]:
     files = {file.name: file for file in (*sources.files, C10_KERNELS)}
-    outcomes = (judge(case, files) for case in track(cases, "running, plain and checked"))
-    return [replace(outcome, findings=found_in(outcome, files)) for outcome in outcomes]
+    outcomes = []
+    for case in track(cases, "running, on both engines and checked"):
+        outcome = judge(case, files)
+        outcome = replace(outcome, findings=found_in(outcome, files))
+        outcomes.append(compared(outcome, files))
+    return outcomes
+
+
+def compared(outcome: Outcome, files: dict[str, Path]) -> Outcome:
+    """The same case on the reference engine: results must be equal, bit by bit.
+
+    Only what is left open may differ: a kernel that the checker finds a race in.
+    """
+    if outcome.error is None:
+        return outcome
+    case, file = outcome.case, files[outcome.case.file]
+    row = explain(workshop(file), case.kernel)
+    if row["engine"] == REFERENCE:
+        return replace(outcome, engines=f"{REFERENCE}: {row['why']}")
+    different = different_on_engines(case, file)
+    if not different:
+        return replace(outcome, engines="both, equal")
+    races = any("race" in finding.kind for finding in outcome.findings)
+    if races or case.known_wrong is not None:
+        return replace(outcome, engines="both, race")
+    detail = f"{', '.join(different)}: engines differ"
+    return replace(outcome, engines="both, DIFFERENT", verdict="our fault", detail=detail)
+
+
+@functools.cache
+def workshop(file: Path) -> Workshop:
+    return Workshop(Source(file.read_text(), name=file.name))
+
+
+def different_on_engines(case: Case, file: Path) -> list[str]:
+    """The results that are not the same bytes on both engines."""
+    results: list[list[bytes]] = []
+    for engine in ("auto", REFERENCE):
+        launch = make(case)
+        start(case, launch, file, engine)
+        results.append([bytes_of(check.got()) for check in launch.checks])
+    names = [check.what for check in launch.checks]
+    return [n for n, first, second in zip(names, *results, strict=True) if first != second]
+
+
+def bytes_of(tensor: torch.Tensor) -> bytes:
+    return tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
 
 
 def found_in(outcome: Outcome, files: dict[str, Path]) -> tuple[Finding, ...]:
@@ -58,7 +115,8 @@ def make(case: Case) -> Launch:
 
 
 @functools.cache
-def library(file: Path) -> anymetal.ShaderLibrary:
+def library(file: Path, engine: str) -> anymetal.ShaderLibrary:
+    """Kernels are compiled when they are asked for, by the engine that is set then."""
     return anymetal.compile_shader(file.read_text(), name=file.name)
 
 
@@ -76,8 +134,9 @@ def judge(case: Case, files: dict[str, Path]) -> Outcome:
     return judge_errors(case, errors)
 
 
-def start(case: Case, launch: Launch, file: Path) -> None:
-    kernel = getattr(library(file), case.kernel)
+def start(case: Case, launch: Launch, file: Path, engine: str = "auto") -> None:
+    with mock.patch.dict(os.environ, {settings.ENGINE.variable: engine}):
+        kernel = getattr(library(file, engine), case.kernel)
     kernel(
         *launch.arguments,
         threads=tuple(launch.threads),

@@ -221,3 +221,14 @@ def test_code_uses_the_widest_registers_of_the_machine(monkeypatch: pytest.Monke
     assert len(arithmetic) >= 2
     assert len(moves) >= 2
     assert "gather" not in assembly
+
+
+def test_vector_code_that_llvm_refuses_is_reported_with_a_way_out() -> None:
+    program = compile_program(prepare(Source(source("out[i] = v * 3 + 7;"))), "f", {})
+    executable = RegionsEngine().compile(program)
+    shape = GroupShape(32, complete=True)
+    broken = executable.written[shape]
+    executable.written[shape] = type(broken)(broken.text + "\nnonsense", broken.result)
+    executable._key = "a key that no earlier run has used"
+    with pytest.raises(EngineError, match=r"please report it(?s:.*)ANYMETAL_ENGINE=coroutine"):
+        executable.code_for(shape)

@@ -16,6 +16,7 @@ from typing import Any
 
 import llvmlite
 
+from anymetal import settings
 from anymetal.engines.coroutine import jit
 from anymetal.engines.coroutine.engine import (
     FIXED_PART,
@@ -23,6 +24,7 @@ from anymetal.engines.coroutine.engine import (
     prepare_module,
 )
 from anymetal.engines.coroutine.runtime import Runtime, source_digest
+from anymetal.errors import EngineError
 from anymetal.msl.cache import default_store, digest_of
 from anymetal.nouns import Program
 from anymetal.passes import lanes
@@ -106,12 +108,22 @@ class _Written:
     result: Vectorised
 
     def compiled(self) -> tuple[bytes, dict[str, Any]]:
+        try:
+            return self._machine_code(), asdict(self.result)
+        except RuntimeError as error:
+            raise EngineError(
+                f"LLVM does not accept the vector code of a kernel: {str(error).strip()}\n"
+                "This is a fault of anymetal; please report it with the kernel's source. Until it "
+                f"is mended, {settings.ENGINE.variable}=coroutine runs the kernel."
+            ) from error
+
+    def _machine_code(self) -> bytes:
         text = jit.in_registers(self.text)
         if self.result.has_barriers:
             module = parse(text)
             make_coroutine(module, _FRAME_ALIGNMENT)
             text = str(module)
-        return jit.object_code(text, level=1, vectorise=False), asdict(self.result)
+        return jit.object_code(text, level=1, vectorise=False)
 
 
 def _write(ir: str, shape: GroupShape, heaviest: int) -> _Written:
