@@ -22,6 +22,8 @@ from .tree import Kernel, Memory
 
 VARIABLE = "ANYMETAL_ENGINE"
 REFERENCE = "coroutine"
+CHECKED = "checked"
+"""Not an engine to choose, but a run under the checker, which must find nothing."""
 NAME = "fuzzed"
 WRITTEN = ("output", "atomic")
 """The spaces whose contents are compared after a run."""
@@ -63,11 +65,28 @@ class Difference:
 def run_on(engine: str, kernel: Kernel) -> dict[str, Contents] | Exception:
     """The buffers after the kernel, or what it raised."""
     # One kernel a source: clang reads all of a source for each of its kernels.
-    with chosen(engine):
-        try:
-            return launch(anymetal.compile_shader(source([(NAME, kernel)])), NAME, kernel)
-        except Exception as error:
-            return error
+    text = source([(NAME, kernel)])
+    try:
+        if engine == CHECKED:
+            return launch_checked(anymetal.compile_shader(text), kernel)
+        with chosen(engine):
+            return launch(anymetal.compile_shader(text), NAME, kernel)
+    except Exception as error:
+        return error
+
+
+class FalseFinding(Exception):
+    """The checker finds fault with a kernel that has none."""
+
+
+def launch_checked(library: anymetal.ShaderLibrary, kernel: Kernel) -> dict[str, Contents]:
+    """Some lanes going another way, or home, is what these kernels are about; nothing else is."""
+    with anymetal.check(outputs=()) as report:
+        result = launch(library, NAME, kernel)
+    for finding in report.findings:
+        if finding.kind not in ("collective_divergence", "barrier_divergence"):
+            raise FalseFinding(f"line {finding.line}: {finding.kind}: {finding.message}")
+    return result
 
 
 def launch(library: anymetal.ShaderLibrary, name: str, kernel: Kernel) -> dict[str, Contents]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 
 import llvmlite.binding as llvm
 import pytest
@@ -164,6 +165,22 @@ def test_coroutine_lanes_meet_at_the_end_of_a_loop_with_a_conditional_collective
     kinds, text = coroutine_text(CONDITIONAL_IN_LOOP)
     assert kinds == [3, 4]
     assert "[ %n, %am.meet0" in text
+
+
+def test_coroutine_ways_back_to_the_next_round_meet_at_one_place() -> None:
+    kinds, text = coroutine_text(
+        "entry:\n  br label %head\nhead:\n"
+        "  %i = phi i32 [ 0, %entry ], [ %n, %latch ], [ %i, %meet.done ]\n"
+        "  %odd = trunc i32 %i to i1\n  br i1 %odd, label %meet, label %latch\nmeet:"
+        + BARRIER.format("a", 3, "meet.done")
+        + "meet.done:\n  %c = icmp eq i32 %i, 5\n  br i1 %c, label %head, label %latch\n"
+        "latch:\n  %n = add i32 %i, 1\n  %d = icmp eq i32 %n, 8\n"
+        "  br i1 %d, label %end, label %head\nend:\n  ret void"
+    )
+    assert kinds == [3, 4]
+    (joined,) = re.findall(r"(%am\.round\.\d+\.0) = phi i32 (.*)", text)
+    assert "[ %n, %latch ]" in joined[1] and "[ %i, %meet.done ]" in joined[1]
+    assert re.search(rf"%i = phi i32 \[ {joined[0]}, %am\.meet0\S* \], \[ 0, %\S+ \]", text)
 
 
 def test_coroutine_adds_nothing_to_a_loop_that_always_meets() -> None:

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 
 from anymetal.passes.flow import Graph, Loop, dominates, graph_of, loop_aware_order
-from anymetal.passes.ir import Block, Function, Instruction, Module, targets_of
+from anymetal.passes.ir import Block, Function, Instruction, Module
 from anymetal.passes.machine import (
     GROUP_MAIN,
     THREAD_MAIN,
@@ -22,6 +22,7 @@ from anymetal.passes.machine import (
     kept_attributes,
     parameters_of,
 )
+from anymetal.passes.operands import read_instruction
 
 COROUTINE = "am_coroutine"
 BARRIER, SIMDGROUP_BARRIER, COLLECTIVE, LOOP_END = 1, 2, 3, 4
@@ -83,13 +84,14 @@ def _suspend_at_loop_ends(function: Function) -> None:
     for number, loop in enumerate(loops):
         inside = meeting & loop.blocks
         nested = {b for other in loops if other.blocks < loop.blocks for b in other.blocks}
-        for latch in _latches(graph, loop):
-            # What stands in an inner loop is met as often as each lane goes round that.
-            apart = inside & nested or any(
-                not _always_met(graph, loop, block, latch) for block in inside
-            )
-            if apart:
-                _suspend_before_next_round(function, latch, loop.header, f"am.meet{number}")
+        latches = _latches(graph, loop)
+        # What stands in an inner loop is met as often as each lane goes round that.
+        apart = inside & nested or any(
+            not _always_met(graph, loop, block, latch) for latch in latches for block in inside
+        )
+        if apart:
+            latch = _one_latch(function, loop, latches)
+            _suspend_before_next_round(function, latch, loop.header, f"am.meet{number}")
 
 
 def _latches(graph: Graph, loop: Loop) -> list[str]:
@@ -101,16 +103,46 @@ def _always_met(graph: Graph, loop: Loop, block: str, latch: str) -> bool:
     return dominates(inside, loop.header, block, latch)
 
 
+def _one_latch(function: Function, loop: Loop, latches: list[str]) -> str:
+    """The block all ways back to the header go through: lanes that `continue` meet the others."""
+    if len(latches) == 1:
+        return latches[0]
+    name = f"am.round.{len(function.blocks)}"
+    header, joined = function.block(loop.header), []
+    for number, phi in enumerate(i for i in header.instructions if i.opcode == "phi"):
+        plain, attached = _split_metadata(phi.text)
+        parsed = read_instruction(plain)
+        back: list[str] = []
+        others = [f"[ %{name}.{number}, %{name} ]"]
+        for operand, label in zip(parsed.operands, parsed.labels, strict=True):
+            (back if label in latches else others).append(f"[ {operand.text}, %{label} ]")
+        kind = " ".join(filter(None, ("phi", parsed.flags, parsed.kind)))
+        joined.append(f"%{name}.{number} = {kind} {', '.join(back)}{attached}")
+        phi.text = f"{parsed.result} = {kind} {', '.join(others)}{attached}"
+    for latch in latches:
+        _redirect(function.block(latch).terminator, loop.header, name)
+    place = max(function.blocks.index(function.block(latch)) for latch in latches)
+    lines = _instructions(*joined, f"br label %{loop.header}")
+    function.blocks.insert(place + 1, Block(name, lines))
+    return name
+
+
+def _split_metadata(text: str) -> tuple[str, str]:
+    place = text.find(", !")
+    return (text, "") if place < 0 else (text[:place], text[place:])
+
+
+def _redirect(terminator: Instruction, old: str, new: str) -> None:
+    written = re.escape(f"label %{old}")
+    terminator.text = re.sub(rf"{written}(?![-\w$.])", f"label %{new}", terminator.text)
+
+
 def _suspend_before_next_round(function: Function, latch: str, header: str, name: str) -> None:
     """On the way back to the header: lanes that leave the loop there do not wait."""
     number = len(function.blocks)
     stop, rest, leave = f"{name}.{number}", f"{name}.go.{number}", f"{name}.leave.{number}"
     block = function.block(latch)
-    terminator = block.terminator
-    back = next(t for t in targets_of(terminator) if t.strip('%"') == header.strip('"'))
-    terminator.text = re.sub(
-        rf"label {re.escape(back)}(?![-\w$.])", f"label %{stop}", terminator.text
-    )
+    _redirect(block.terminator, header, stop)
     place = function.blocks.index(block)
     function.blocks[place + 1 : place + 1] = [
         Block(
@@ -121,7 +153,7 @@ def _suspend_before_next_round(function: Function, latch: str, header: str, name
                 f"br i1 %{stop}.c, label %{rest}, label %{leave}",
             ),
         ),
-        Block(rest, _instructions(f"br label {back}")),
+        Block(rest, _instructions(f"br label %{header}")),
         Block(leave, _instructions("call void @am_leave()", "unreachable")),
     ]
     function.rename_predecessor([header], latch, rest)

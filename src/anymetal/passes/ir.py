@@ -158,11 +158,6 @@ class Module:
         return "\n".join(str(part) for part in self.parts) + "\n"
 
 
-def targets_of(terminator: Instruction) -> list[str]:
-    """The labels a branch or switch may go to, as they are written."""
-    return _TARGET.findall(terminator.text)
-
-
 def parse(text: str) -> Module:
     """Reads a module printed by LLVM."""
     parts: list[str | Function] = []

@@ -239,15 +239,25 @@ class BlockWriter:
         definition = self._kernel.definitions[pointer][1]
         if definition.opcode != "getelementptr" or len(definition.operands) != 2:
             return None
-        base = self.operand(definition.operands[0], scope)
         ((index, size),) = self._analysis.rules.steps(definition)
-        if not base.facts.is_uniform or index.kind != "i64":
+        if index.kind != "i64" or not self._at_hand(definition.operands[0], scope):
             return None
-        widened = self._kernel.definitions.get(index.text)
-        if widened is not None and widened[1].opcode in ("zext", "sext"):
-            narrow = self.operand(widened[1].operands[0], scope)
-            return Steps(base, narrow, widened[1].opcode, size)
+        base = self.operand(definition.operands[0], scope)
+        if not base.facts.is_uniform:
+            return None
+        widened = self._kernel.definitions.get(index.text, ("", None))[1]
+        if widened is not None and widened.opcode in ("zext", "sext"):
+            narrow = widened.operands[0]
+            if self._at_hand(narrow, scope):
+                return Steps(base, self.operand(narrow, scope), widened.opcode, size)
+        if not self._at_hand(index, scope):
+            return None
         return Steps(base, self.operand(index, scope), "", size)
+
+    def _at_hand(self, operand: Operand, scope: Scope) -> bool:
+        """Whether a value that this instruction does not name itself can be had, not made anew."""
+        name = operand.text
+        return not operand.is_name or name in scope.values or self._slots.get(name) is not None
 
     def _write_call(self, parsed: Parsed, operands: list[Value], scope: Scope) -> Value | None:
         return self._calls.call(parsed, operands, scope.mask)
