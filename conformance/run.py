@@ -1,6 +1,7 @@
 """Cases in, a verdict on each out. A case that fails is never skipped.
 
-Each case runs as it runs for users, again on the reference engine, and a third time checked.
+Each case is judged on the reference engine, where every thread runs by itself and a race shows. It
+runs again as it runs for users, with equal results, and a third time checked.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def run_all(cases: list[Case], sources: Sources) -> list[Outcome]:
 
 
 def compared(outcome: Outcome, files: dict[str, Path]) -> Outcome:
-    """The same case on the reference engine: results must be equal, bit by bit.
+    """The same case on the engine that users get: results must be equal, bit by bit.
 
     Only what is left open may differ: a kernel that the checker finds a race in.
     """
@@ -67,11 +68,14 @@ def compared(outcome: Outcome, files: dict[str, Path]) -> Outcome:
     row = explain(workshop(file), case.kernel)
     if row["engine"] == REFERENCE:
         return replace(outcome, engines=f"{REFERENCE}: {row['why']}")
-    different = different_on_engines(case, file)
+    races = any("race" in finding.kind for finding in outcome.findings)
+    return judge_engines(outcome, different_on_engines(case, file), races=races)
+
+
+def judge_engines(outcome: Outcome, different: list[str], *, races: bool) -> Outcome:
     if not different:
         return replace(outcome, engines="both, equal")
-    races = any("race" in finding.kind for finding in outcome.findings)
-    if races or case.known_wrong is not None:
+    if races or outcome.case.known_wrong is not None:
         return replace(outcome, engines="both, race")
     detail = f"{', '.join(different)}: engines differ"
     return replace(outcome, engines="both, DIFFERENT", verdict="our fault", detail=detail)
@@ -125,7 +129,7 @@ def judge(case: Case, files: dict[str, Path]) -> Outcome:
     if case.file not in files:
         return Outcome(case, "unexpected", None, f"the wheel has no {case.file}")
     try:
-        start(case, launch, files[case.file])
+        start(case, launch, files[case.file], REFERENCE)
     except ToolchainError:
         raise
     except Exception as error:

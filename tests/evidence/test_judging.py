@@ -7,7 +7,7 @@ import pytest
 import torch
 from conformance import wheel
 from conformance.case import FLOAT, Case, Check, Launch, check
-from conformance.run import judge_errors, judge_refusal
+from conformance.run import Outcome, judge_engines, judge_errors, judge_refusal
 
 
 def made() -> Launch:
@@ -41,6 +41,24 @@ def test_refusal_counts_only_with_its_reason() -> None:
     assert judge_refusal(a_case(refused="something else"), error).verdict == "our fault"
     assert judge_refusal(a_case(), error).verdict == "our fault"
     assert judge_refusal(a_case(known_wrong="a race"), error).verdict == "our fault"
+
+
+@pytest.mark.parametrize(
+    ("different", "known_wrong", "races", "engines", "failed"),
+    [
+        ([], None, False, "both, equal", False),
+        (["y"], None, False, "both, DIFFERENT", True),
+        (["y"], None, True, "both, race", False),
+        (["y"], "a race", False, "both, race", False),
+    ],
+)
+def test_engines_may_differ_only_in_a_race(
+    different: list[str], known_wrong: str | None, races: bool, engines: str, failed: bool
+) -> None:
+    outcome = Outcome(a_case(known_wrong), "kernel's fault" if known_wrong else "right", 0.0, "")
+    judged = judge_engines(outcome, different, races=races)
+    assert judged.engines == engines
+    assert judged.failed == failed
 
 
 def test_nan_is_never_close_enough() -> None:

@@ -36,6 +36,8 @@ class Root:
 
 UNKNOWN = Root("unknown")
 MACHINE = Root("machine")
+# A pointer that a loop moves on: it starts where the others that come to its phi do.
+_ROUND = Root("unknown", name="the same as before")
 
 
 class Provenance:
@@ -53,11 +55,12 @@ class Provenance:
         if pointer.startswith("getelementptr"):
             match = re.search(r"ptr (@[-\w.$]+)", pointer)
             return Root("global", name=match.group(1)) if match else UNKNOWN
-        return self._root(pointer, frozenset())
+        found = self._root(pointer, frozenset())
+        return UNKNOWN if found == _ROUND else found
 
     def _root(self, value: str, above: frozenset[str]) -> Root:
         if value in above:
-            return UNKNOWN
+            return _ROUND
         if value not in self._known:
             found = self._find(value, above | {value})
             if above:
@@ -94,7 +97,9 @@ class Provenance:
 
     def _same(self, values: list[str], above: frozenset[str]) -> Root:
         """One root if all values share it; a value that leads back here does not count."""
-        roots = {self._root(value, above) for value in values if value not in above}
+        roots = {self._root(value, above) for value in values}
+        if len(roots) > 1:
+            roots.discard(_ROUND)
         return roots.pop() if len(roots) == 1 else UNKNOWN
 
     def _loaded(self, instruction: Instruction, above: frozenset[str]) -> Root:
