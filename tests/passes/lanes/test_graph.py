@@ -102,6 +102,21 @@ def test_the_return_where_all_lanes_meet_stays_behind_the_loop() -> None:
     assert rank["end"] > rank["next"]
 
 
+def test_ways_out_of_a_loop_go_first_but_not_where_they_meet() -> None:
+    graph = {
+        "barrier": ["head"],
+        "head": ["body", "left"],
+        "body": ["next", "broken"],
+        "broken": ["end"],
+        "next": ["head"],
+        "left": ["end"],
+        "end": [],
+    }
+    rank = Flow(graph, "barrier", {"barrier"}).rank
+    assert rank["broken"] < rank["next"]
+    assert rank["end"] > rank["next"]
+
+
 def test_a_loop_with_two_ways_in_is_refused() -> None:
     graph = {"a": ["b", "c"], "b": ["c", "d"], "c": ["b"], "d": []}
     with pytest.raises(NotVectorisable, match="entered in more than one place"):

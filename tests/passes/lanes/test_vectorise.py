@@ -13,6 +13,7 @@ from small_kernels import (
     PARTIAL,
     VARYING,
     blocks_of,
+    kernel_of,
     module_of,
     results,
     stored,
@@ -20,8 +21,9 @@ from small_kernels import (
 )
 
 from anymetal.passes.lanes.graph import NotVectorisable
-from anymetal.passes.lanes.prepare import replace_suspends, split_position_loads
+from anymetal.passes.lanes.prepare import HEAVIEST, replace_suspends, split_position_loads
 from anymetal.passes.lanes.rules import GroupShape
+from anymetal.passes.lanes.vectorise import Vectoriser
 
 UNIFORM_BRANCH = f"""{BUFFERS}{INDEX}
   %x = load i32, ptr %in, align 4
@@ -248,3 +250,18 @@ def test_two_coordinates_read_at_once_are_read_apart() -> None:
     assert "load i64" not in text
     assert "%both = or disjoint i64" in text
     assert not split_position_loads(module)
+
+
+def test_an_order_in_which_lanes_meet_too_early_is_refused() -> None:
+    body = f"""{VARYING}
+  %odd = trunc i32 %x to i1
+  br i1 %odd, label %yes, label %join
+yes:
+  br label %join
+join:
+  ret void"""
+    kernel = kernel_of(body)
+    rank = kernel.flow.rank
+    rank["yes"], rank["join"] = rank["join"], rank["yes"]
+    with pytest.raises(NotVectorisable, match="before all of them have come"):
+        Vectoriser(kernel, COMPLETE, HEAVIEST).body()

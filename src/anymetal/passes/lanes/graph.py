@@ -55,16 +55,25 @@ class Flow:
         moved: set[str] = set()
         for label in [label for label in self.order if label not in stuck]:
             before = self.predecessors[label]
-            if before and all(b in moved or self._parts_for_good(b, label) for b in before):
+            if not before or self._is_meeting_point(label, moved):
+                continue
+            if all(b in moved or self._parts_for_good(b) for b in before):
                 moved.add(label)
                 self.order.remove(label)
                 self.order.insert(max(map(self.order.index, before)) + 1, label)
 
-    def _parts_for_good(self, label: str, target: str) -> bool:
-        """Whether lanes that branch off to `target` meet the others only later, at a return."""
+    def _is_meeting_point(self, label: str, moved: Collection[str]) -> bool:
+        """Whether lanes that part elsewhere wait here for one another."""
+        return any(
+            self._meeting_points[other] == label and len(targets) > 1 and other not in moved
+            for other, targets in self.successors.items()
+        )
+
+    def _parts_for_good(self, label: str) -> bool:
+        """Whether lanes that go different ways here meet at a return, or behind it, only."""
         meeting = self._meeting_points[label]
         ends = meeting == EXIT or not self.successors[meeting]
-        return len(self.successors[label]) > 1 and ends and meeting != target
+        return len(self.successors[label]) > 1 and ends
 
     def _refuse_irreducible(self) -> None:
         for loop in self.loops:

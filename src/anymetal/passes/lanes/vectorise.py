@@ -206,8 +206,15 @@ class Vectoriser:
         region = self._region(min(around, key=lambda loop: len(loop.blocks), default=None))
         region.members |= between
         if end != EXIT:
+            self._refuse_early_end(between, end)
             region.ends.add(end)
         return region
+
+    def _refuse_early_end(self, between: frozenset[str], end: str) -> None:
+        """Where lanes meet is written once; lanes that came later would be lost."""
+        rank = self._flow.rank
+        if max(map(rank.__getitem__, between), default=-1) > rank[end]:
+            raise NotVectorisable("lanes would meet before all of them have come")
 
     def _mask(self, region: Region, label: str) -> str:
         if label not in region.masks:
