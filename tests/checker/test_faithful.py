@@ -24,7 +24,7 @@ BODIES = {
     votes += 16;
   }
   y[i] = votes;""",
-    # LLVM loads through one pointer, into the buffer or to where the sum is left.
+    # LLVM would like to load through one pointer: into the buffer, or to where the sum is left.
     "a_value_or_a_sum": """
   float value = 0;
   for (uint k = 0; k < n; ++k) {

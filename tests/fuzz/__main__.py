@@ -38,7 +38,12 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--count", type=int, default=2000, help="kernels (default 2000)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first one (default 0)")
     parser.add_argument("--small", action="store_true", help="small kernels, as in the tests")
-    parser.add_argument("--engines", nargs="+", default=engine_names(), help="names of engines")
+    parser.add_argument(
+        "--engines",
+        nargs="+",
+        default=engine_names(),
+        help="names of engines; checked: the checker",
+    )
     parser.add_argument("--most", type=int, default=10, help="failures after which it stops")
     parser.add_argument(
         "--shrink-seconds", type=float, default=120, help="at most this long a failure; 0: not"

@@ -17,7 +17,7 @@ import anymetal
 
 from . import __main__ as long_form
 from . import lanes, model, regression, scalars, tree
-from .driver import NAME, REFERENCE, Difference, compare, engine_names, launch, run_on
+from .driver import CHECKED, NAME, REFERENCE, Difference, compare, engine_names, launch, run_on
 from .generate import LAUNCHES, generate
 from .lanes import Mask
 from .memory import Contents, ModelError
@@ -29,6 +29,7 @@ from .tree import Kernel
 from .worker import Worker
 
 SEEDS = range(100)
+SEEDS_CHECKED = range(70, 100)
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +49,14 @@ def test_engine_agrees_with_the_model(seed: int, engine: str, worker: Worker) ->
     assert not found, f"seed {seed}, {found[0]}\n{regression.text_of(kernel, NAME)}"
 
 
-@pytest.mark.parametrize("engine", engine_names())
+@pytest.mark.parametrize("seed", SEEDS_CHECKED)
+def test_checker_agrees_with_the_model_and_finds_nothing(seed: int, worker: Worker) -> None:
+    kernel, _ = generate(seed, small=True)
+    found = worker.check(kernel, [CHECKED])
+    assert not found, f"seed {seed}, {found[0]}\n{regression.text_of(kernel, NAME)}"
+
+
+@pytest.mark.parametrize("engine", [*engine_names(), CHECKED])
 @pytest.mark.parametrize("path", regression.kept(), ids=lambda path: path.stem)
 def test_kernels_that_failed_once_do_not_fail_again(
     path: Path, engine: str, worker: Worker

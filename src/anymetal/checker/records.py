@@ -117,7 +117,7 @@ class CheckedLaunch(ctypes.Structure):
         ("group_starts", ctypes.POINTER(_unsigned)),
         ("group", _long),
         ("sink", _long),
-        ("own", Range * 3),
+        ("own", Range * 2),
         ("first_number", _unsigned),
         ("doubt", _unsigned * THREADS),
         ("pending", RawFinding),

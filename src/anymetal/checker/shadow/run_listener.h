@@ -34,9 +34,7 @@ struct am_checked_launch {
   unsigned* group_starts;  // epoch at the start of each threadgroup
   unsigned long group;     // number of the one that runs
   char* sink;              // 4096 bytes: where wrong accesses go
-  // Frames and stack of the threads, and what collectives leave for them: for addresses nothing
-  // else explains.
-  am_range own[3];
+  am_range own[2];         // frames and stack of the threads: for addresses nothing else explains
   unsigned first_number;   // site + 1 where the first NaN or infinity was born
   unsigned doubt[1024];    // by thread: site + 1 of a read of nothing whose value is picked later
   // A write over another thread's, to be judged when the new value is there.
@@ -55,8 +53,7 @@ constexpr long kStackBytes = 1 << 20;  // of a worker's stack, below the frame t
 struct Listener {
   am_checked_launch* launch;
 
-  void launch_started(void* data, const am_group& group, char* frames, unsigned long frame_bytes,
-                      am_simdgroup* simds) {
+  void launch_started(void* data, const am_group& group, char* frames, unsigned long frame_bytes) {
     launch = (am_checked_launch*)data;
     am_checks& checks = launch->checks;
     for (unsigned i = 0; i < kDynamic; ++i)
@@ -72,7 +69,6 @@ struct Listener {
     launch->own[0] = {frames, frames + frame_bytes};
     char* here = (char*)__builtin_frame_address(0);
     launch->own[1] = {here - kStackBytes, here};
-    launch->own[2] = {(char*)simds, (char*)(simds + kMaxSimdgroups)};
   }
 
   void group_started(const am_group&, unsigned long number) {

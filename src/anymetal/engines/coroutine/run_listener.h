@@ -7,9 +7,7 @@
 
 struct Listener {
   // A worker is about to take threadgroups; `data` is what the launch brought for its listener.
-  // `simds` are as many as the largest threadgroup has.
-  void launch_started(void* data, const am_group&, char* frames, unsigned long frame_bytes,
-                      am_simdgroup* simds) {}
+  void launch_started(void* data, const am_group&, char* frames, unsigned long frame_bytes) {}
   void group_started(const am_group&, unsigned long number) {}
   void group_finished(const am_group&) {}
   // All live threads of the threadgroup stand at barriers, and will go on together.

@@ -126,7 +126,7 @@ bool prepare_worker(Worker& worker, const Run& run) {
   for (int i = 0; i < 31; ++i)
     group.dynamic_memory[i] = launch.dynamic_memory[i] ? worker.state.memory + offsets[i] : nullptr;
   worker.state.listener.launch_started(launch.listener_data, group, worker.state.frames,
-                                       nominal * launch.frame_size, worker.state.simds);
+                                       nominal * launch.frame_size);
   return true;
 }
 
