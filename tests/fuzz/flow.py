@@ -104,6 +104,7 @@ class Flow(Statements):
         flow = "uniform" if uniform and self.chance(0.6) else "varying"
         level = scope.level if flow == "uniform" else LANE
         inner = scope.inner(level=level, loop=flow, rounds=scope.rounds * most, in_switch=False)
+        inner.loop_level = level
         # A stride over varying rounds gives the lanes different values.
         counter = Local(name, kind, False, scope.level if uniform else LANE)
         inner.locals.append(counter)
@@ -123,6 +124,7 @@ class Flow(Statements):
             condition = tree.Collective("bool", "simd_any", [condition])
         inner = scope.inner(rounds=scope.rounds * most, in_switch=False)
         inner.level, inner.loop = (SIMD, "uniform") if together else (LANE, "varying")
+        inner.loop_level = inner.level
         counter = Local(name, "uint", False)
         inner.locals.append(counter)
         body = self.statements(inner, self.rng.randrange(1, 4)) + self.accumulate(scope, counter)
@@ -144,12 +146,12 @@ class Flow(Statements):
         counter, found = self.name("i"), self.name("f")
         count, flag = tree.Variable("int", counter), tree.Variable("int", found)
         inner = scope.inner(level=LANE, loop="varying", rounds=scope.rounds * most)
-        inner.in_switch = False
+        inner.in_switch, inner.loop_level = False, LANE
         inner.locals.append(Local(counter, "int", False))
         body = self.statements(inner, self.rng.randrange(1, 3))
         leave: list[Statement] = [tree.Assign(flag, "", literal("int", 5)), tree.Break()]
         plain = scope.inner(collectives=False, level=LANE)
-        body.append(tree.If(self.condition(2, plain), leave))
+        body.append(tree.If(self.unproven(self.condition(2, plain), scope), leave))
         body.insert(0, tree.Assign(count, "+", literal("int", 1)))
         end = compare(">", count, literal("int", most))
         body.insert(1, tree.If(end, [tree.Break()]))
@@ -168,7 +170,7 @@ class Flow(Statements):
     def leave_loop(self, scope: Scope) -> list[Statement]:
         """`break` or `continue`. Before a `break` no collective: who would be there is open."""
         if scope.loop == "uniform":
-            if scope.level == LANE:
+            if scope.level == LANE or scope.level != scope.loop_level:
                 return self.assign(scope)
             condition = self.uniform_condition(scope.level, scope)
         else:
@@ -179,7 +181,20 @@ class Flow(Statements):
         inner = scope.inner(collectives=scope.collectives and isinstance(leaves, tree.Continue))
         inner.level = LANE
         first = self.assign(inner) if self.chance(0.5) else []
+        if isinstance(leaves, tree.Break):
+            condition = self.unproven(condition, scope)
         return [tree.If(condition, [*first, leaves])]
+
+    def unproven(self, condition: Expression, scope: Scope) -> Expression:
+        """The same condition, which no compiler can prove to hold.
+
+        What always leaves a loop is no part of it for the compiler, and lanes of all rounds meet in
+        the collectives before. In functions there are none.
+        """
+        if scope.in_function:
+            return condition
+        other = compare("!=", tree.Variable("uint", "n"), uint(0x12345678))
+        return tree.Logical("bool", "&&", condition, other)
 
     def early_return(self, scope: Scope) -> list[Statement]:
         if scope.in_function or scope.loop == "uniform":

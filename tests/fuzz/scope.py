@@ -43,6 +43,8 @@ class Scope:
     rounds: int = 1
     loop: str = ""
     """Whether the innermost loop is `uniform` or `varying`; empty outside of loops."""
+    loop_level: int = LANE
+    """Who goes round the innermost loop together. There may be a barrier for them in it."""
     in_switch: bool = False
     in_function: bool = False
     collectives: bool = True
