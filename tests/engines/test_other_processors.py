@@ -1,0 +1,83 @@
+"""Vector code for processors that this machine does not have: LLVM takes it and calls nothing.
+
+That it computes the right thing there, only such a machine can show.
+"""
+
+from __future__ import annotations
+
+import re
+
+import llvmlite.binding as llvm
+import pytest
+from regions_cases import source
+
+from anymetal.engines.regions import RegionsEngine
+from anymetal.msl.compile import compile_program
+from anymetal.msl.prepare import prepare
+from anymetal.nouns import Source
+from anymetal.passes.lanes import matrix
+from anymetal.passes.lanes.rules import GroupShape
+
+PROCESSORS = {
+    "apple": ("aarch64-apple-darwin", "apple-m1"),
+    "arm": ("aarch64-unknown-linux-gnu", "generic"),
+    "intel": ("x86_64-unknown-linux-gnu", "x86-64-v3"),
+}
+BODIES = {
+    "numbers": """
+  const half h = half(w) * half(v) + half(index);
+  const bfloat b = bfloat(w) * bfloat(h) - bfloat(lane);
+  const float f = exp(w) + log(w) + sin(w) * cos(w) + pow(w, 1.5f) + fmod(w, 3.0f) + tanh(w);
+  const long l = long(v) * long(i) / long(lane + 1) + long(mulhi(v, 77u)) + popcount(v) + clz(v);
+  out[i] = uint(simd_sum(float(h) + float(b) + f)) + uint(l) + simd_prefix_inclusive_sum(v);""",
+    "lanes_apart": """
+  threadgroup atomic_uint bins[16];
+  if (index < 16) atomic_store_explicit(&bins[index], 0, memory_order_relaxed);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  for (uint k = 0; k < v % 7; ++k) {
+    atomic_fetch_add_explicit(&bins[(v + k) % 16], 1, memory_order_relaxed);
+    if (simd_any(k > lane)) break;
+  }
+  atomic_fetch_add_explicit(&counters[v % 16], 1, memory_order_relaxed);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  out[i] = x[v % 512] + atomic_load_explicit(&bins[index % 16], memory_order_relaxed);""",
+    "matrices": """
+  threadgroup float tile[64];
+  tile[lane] = w;
+  tile[lane + 32] = w * 2;
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+  simdgroup_float8x8 a, b(0.0f);
+  simdgroup_load(a, tile, 8);
+  simdgroup_multiply_accumulate(b, a, a, b);
+  simdgroup_store(b, tile, 8);
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+  out[i] = as_type<uint>(tile[lane]);""",
+}
+FROM_THE_RUNTIME = {"am_suspend", "am_leave"}
+
+
+def made_for(text: str, triple: str, processor: str) -> str:
+    """Assembly; what the text says of this machine is taken out."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    text = re.sub(r'"target-(?:cpu|features)"="[^"]*"', "", text)
+    text = re.sub(r"^target (?:datalayout|triple) = .*$", "", text, flags=re.MULTILINE)
+    target = llvm.Target.from_triple(triple)
+    machine = target.create_target_machine(cpu=processor, opt=1)
+    module = llvm.parse_assembly(text)
+    module.triple, module.data_layout = triple, str(machine.target_data)
+    return machine.emit_assembly(module)
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("name", BODIES)
+def test_vector_code_is_complete(
+    name: str, processor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrix, "_CONVENTION", "ccc")  # the other is for x86 alone
+    program = compile_program(prepare(Source(source(BODIES[name]))), "f", {})
+    written = RegionsEngine().compile(program).written[GroupShape(32, complete=True)]
+    assembly = made_for(written.text, *PROCESSORS[processor])
+    called = re.findall(r"^\s+(?:bl|callq?)\s+_?([\w.]+)", assembly, flags=re.MULTILINE)
+    defined = set(re.findall(r"^_?([\w.]+):", assembly, flags=re.MULTILINE))
+    assert set(called) - defined == (FROM_THE_RUNTIME if "threadgroup_barrier" in BODIES[name] else set())
