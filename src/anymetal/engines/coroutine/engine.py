@@ -20,6 +20,7 @@ from anymetal.msl.cache import digest_of
 from anymetal.nouns import Argument, Launch, Position, Program
 from anymetal.passes.alignment import clamp_alignment
 from anymetal.passes.arithmetic import define_integer_arithmetic
+from anymetal.passes.bfloat_rounding import round_in_integers
 from anymetal.passes.coroutine import COROUTINE, Site, has_suspends, make_coroutine
 from anymetal.passes.invariant import mark_invariant_loads
 from anymetal.passes.ir import Module, parse
@@ -104,6 +105,8 @@ def prepare_module(
             f"the limit is {MAX_THREADGROUP_BYTES}",
             _first_beyond(program, places),
         )
+    if not jit.rounds_bfloats():
+        round_in_integers(module)
     for part in module.functions:
         clamp_alignment(part)
         define_integer_arithmetic(part)

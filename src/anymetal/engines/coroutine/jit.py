@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import platform
 import re
 import threading
 
@@ -41,6 +42,14 @@ def _target_machine(level: int) -> llvm.TargetMachine:
 def host_processor() -> str:
     """Name and features of this processor: object code is only good on its like."""
     return f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+
+
+@functools.cache
+def rounds_bfloats() -> bool:
+    """Whether this processor has an instruction that rounds to bfloat, or LLVM needs none."""
+    features = llvm.get_host_cpu_features()
+    x86 = platform.machine() in ("x86_64", "AMD64")
+    return not x86 or any(features.get(name) for name in ("avx512bf16", "avxneconvert"))
 
 
 def inlined(ir: str) -> str:
