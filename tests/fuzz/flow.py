@@ -10,6 +10,8 @@ from .tree import Expression, Statement
 
 MOST_ROUNDS = 48
 """How often the innermost statement of nested loops may run."""
+NEVER = 0x12345678
+"""A number that no expression here comes to, which a compiler cannot know."""
 
 
 class Flow(Statements):
@@ -106,7 +108,7 @@ class Flow(Statements):
         inner = scope.inner(level=level, loop=flow, rounds=scope.rounds * most, in_switch=False)
         inner.loop_level = level
         # A stride over varying rounds gives the lanes different values.
-        counter = Local(name, kind, False, scope.level if uniform else LANE)
+        counter = inner.counter = Local(name, kind, False, scope.level if uniform else LANE)
         inner.locals.append(counter)
         body = self.statements(inner, self.rng.randrange(1, 5)) or self.assign(inner)
         body += self.accumulate(scope, counter)
@@ -125,7 +127,7 @@ class Flow(Statements):
         inner = scope.inner(rounds=scope.rounds * most, in_switch=False)
         inner.level, inner.loop = (SIMD, "uniform") if together else (LANE, "varying")
         inner.loop_level = inner.level
-        counter = Local(name, "uint", False)
+        counter = inner.counter = Local(name, "uint", False)
         inner.locals.append(counter)
         body = self.statements(inner, self.rng.randrange(1, 4)) + self.accumulate(scope, counter)
         less: Expression = binary("-", left, uint(1))
@@ -147,11 +149,12 @@ class Flow(Statements):
         count, flag = tree.Variable("int", counter), tree.Variable("int", found)
         inner = scope.inner(level=LANE, loop="varying", rounds=scope.rounds * most)
         inner.in_switch, inner.loop_level = False, LANE
-        inner.locals.append(Local(counter, "int", False))
+        inner.counter = Local(counter, "int", False)
+        inner.locals.append(inner.counter)
         body = self.statements(inner, self.rng.randrange(1, 3))
         leave: list[Statement] = [tree.Assign(flag, "", literal("int", 5)), tree.Break()]
         plain = scope.inner(collectives=False, level=LANE)
-        body.append(tree.If(self.unproven(self.condition(2, plain), scope), leave))
+        body.append(tree.If(self.unproven(self.condition(2, plain), inner), leave))
         body.insert(0, tree.Assign(count, "+", literal("int", 1)))
         end = compare(">", count, literal("int", most))
         body.insert(1, tree.If(end, [tree.Break()]))
@@ -186,15 +189,16 @@ class Flow(Statements):
         return [tree.If(condition, [*first, leaves])]
 
     def unproven(self, condition: Expression, scope: Scope) -> Expression:
-        """The same condition, which no compiler can prove to hold.
+        """The same condition, which no compiler can prove to hold, nor test before the loop.
 
         What always leaves a loop is no part of it for the compiler, and lanes of all rounds meet in
         the collectives before. In functions there are none.
         """
-        if scope.in_function:
+        if scope.in_function or scope.counter is None:
             return condition
-        other = compare("!=", tree.Variable("uint", "n"), uint(0x12345678))
-        return tree.Logical("bool", "&&", condition, other)
+        counter = convert("uint", self.variable(scope.counter))
+        mixed = binary("^", tree.Variable("uint", "n"), counter)
+        return tree.Logical("bool", "&&", condition, compare("!=", mixed, uint(NEVER)))
 
     def early_return(self, scope: Scope) -> list[Statement]:
         if scope.in_function or scope.loop == "uniform":

@@ -45,6 +45,8 @@ class Scope:
     """Whether the innermost loop is `uniform` or `varying`; empty outside of loops."""
     loop_level: int = LANE
     """Who goes round the innermost loop together. There may be a barrier for them in it."""
+    counter: Local | None = None
+    """What changes from round to round of the innermost loop."""
     in_switch: bool = False
     in_function: bool = False
     collectives: bool = True

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from . import tree
+from .flow import NEVER
 from .model import Expected, run
 from .scalars import is_float, width
 from .tree import Expression, Kernel, Node, Statement
@@ -55,7 +56,26 @@ def still_fails(kernel: Kernel, fails: Fails) -> bool:
         expected = run(kernel)
     except Exception:  # whatever the edit broke, the model cannot say what is right any more
         return False
-    return fails(kernel, expected)
+    return not _leaves_for_sure(kernel) and fails(kernel, expected)
+
+
+def _leaves_for_sure(kernel: Kernel) -> bool:
+    """Whether a compiler may prove that a loop is left: see Flow.unproven."""
+    for node in tree.walk(kernel):
+        for name in _statement_lists(node):
+            if any(isinstance(statement, tree.Break) for statement in getattr(node, name)):
+                guard = node.condition if isinstance(node, tree.If) and name == "then" else None
+                if guard is None or not _is_unproven(guard):
+                    return True
+    return False
+
+
+def _is_unproven(condition: Expression) -> bool:
+    """By the question that the generator adds; or the first one of a search, for its bound."""
+    if isinstance(condition, tree.Compare) and isinstance(condition.left, tree.Variable):
+        return True
+    numbers = [node.value for node in tree.walk(condition) if isinstance(node, tree.Literal)]
+    return NEVER in numbers
 
 
 # ---- Edits ---------------------------------------------------------------------------------------

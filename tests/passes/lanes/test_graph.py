@@ -92,19 +92,19 @@ def test_lanes_that_return_are_through_before_the_others_pass_a_barrier() -> Non
 
 def test_the_return_where_all_lanes_meet_stays_behind_the_loop() -> None:
     graph = {
-        "barrier": ["head"],
+        "a": ["head"],
         "head": ["body", "end"],
         "body": ["next", "end"],
         "next": ["head"],
         "end": [],
     }
-    rank = Flow(graph, "barrier", {"barrier"}).rank
+    rank = Flow(graph, "a", {"next"}).rank
     assert rank["end"] > rank["next"]
 
 
 def test_ways_out_of_a_loop_go_first_but_not_where_they_meet() -> None:
     graph = {
-        "barrier": ["head"],
+        "a": ["head"],
         "head": ["body", "left"],
         "body": ["next", "broken"],
         "broken": ["end"],
@@ -112,9 +112,11 @@ def test_ways_out_of_a_loop_go_first_but_not_where_they_meet() -> None:
         "left": ["end"],
         "end": [],
     }
-    rank = Flow(graph, "barrier", {"barrier"}).rank
+    rank = Flow(graph, "a", {"next"}).rank
     assert rank["broken"] < rank["next"]
     assert rank["end"] > rank["next"]
+    behind = Flow(graph, "a", {"a"}).rank
+    assert behind["broken"] > behind["next"], "nobody in the loop will wait"
 
 
 def test_a_loop_with_two_ways_in_is_refused() -> None:

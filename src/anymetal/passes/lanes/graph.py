@@ -47,20 +47,27 @@ class Flow:
         Lanes on such a way must be through before the others pass the next barrier, which may
         stand in the loop that they have left.
         """
-        stuck = set(barriers)
-        stuck.update(label for loop in self.loops for label in loop.blocks)
-        for label in reversed(self.order):
-            if any(target in stuck for target in self.successors[label]):
-                stuck.add(label)
+        ahead = self._leading_to(barriers)
+        stuck = ahead | self._leading_to({label for loop in self.loops for label in loop.blocks})
         moved: set[str] = set()
         for label in [label for label in self.order if label not in stuck]:
             before = self.predecessors[label]
             if not before or self._is_meeting_point(label, moved):
                 continue
-            if all(b in moved or self._parts_for_good(b) for b in before):
+            if all(b in moved or (b in ahead and self._parts_for_good(b)) for b in before):
                 moved.add(label)
                 self.order.remove(label)
                 self.order.insert(max(map(self.order.index, before)) + 1, label)
+
+    def _leading_to(self, blocks: Collection[str]) -> set[str]:
+        """Blocks from which there is a way to one of these, and these."""
+        found, pending = set(blocks), list(blocks)
+        while pending:
+            for before in self.predecessors[pending.pop()]:
+                if before not in found:
+                    found.add(before)
+                    pending.append(before)
+        return found
 
     def _is_meeting_point(self, label: str, moved: Collection[str]) -> bool:
         """Whether lanes that part elsewhere wait here for one another."""
