@@ -186,6 +186,26 @@ Particle moved(Particle a, Particle b) {
   uint other = tile[(index + 1) % (size.x * size.y * size.z)];
   for (uint k = 0; k < v % 4; ++k) other += simd_sum(k);
   out[i] = other;""",
+    "atomics_of_all_lanes_at_one_place": """
+  threadgroup atomic_uint a[8];
+  threadgroup atomic_int b[2];
+  if (index < 8) atomic_store_explicit(&a[index], index * 77777, memory_order_relaxed);
+  if (index < 2) atomic_store_explicit(&b[index], -5, memory_order_relaxed);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  const int s = int(v % 4000) - 2000;
+  uint r = atomic_fetch_add_explicit(&a[0], v, memory_order_relaxed);
+  r = r * 3 + atomic_fetch_sub_explicit(&a[1], v % 5, memory_order_relaxed);
+  r = r * 3 + atomic_fetch_and_explicit(&a[2], v | 0xf0f0, memory_order_relaxed);
+  r = r * 3 + atomic_fetch_or_explicit(&a[3], v & 0x1111, memory_order_relaxed);
+  r = r * 3 + atomic_fetch_xor_explicit(&a[4], v, memory_order_relaxed);
+  r = r * 3 + atomic_fetch_min_explicit(&a[5], v, memory_order_relaxed);
+  r = r * 3 + atomic_fetch_max_explicit(&a[6], v, memory_order_relaxed);
+  r = r * 3 + uint(atomic_fetch_min_explicit(&b[0], s, memory_order_relaxed));
+  r = r * 3 + uint(atomic_fetch_max_explicit(&b[1], s, memory_order_relaxed));
+  if (v % 3) r += atomic_fetch_add_explicit(&a[7], 1, memory_order_relaxed);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  out[i] = r ^ atomic_load_explicit(&a[index % 8], memory_order_relaxed)
+             ^ uint(atomic_load_explicit(&b[index % 2], memory_order_relaxed));""",
     "atomics_that_commute": """
   atomic_fetch_add_explicit(&counters[v % 16], 1, memory_order_relaxed);
   if (v & 1) atomic_fetch_max_explicit(&counters[16], v, memory_order_relaxed);

@@ -67,6 +67,23 @@ def test_an_operation_without_a_plain_form_stays_locked() -> None:
     assert "atomicrmw uinc_wrap" in vectorised(updating("%memory", "uinc_wrap"))
 
 
+@pytest.mark.parametrize("place", ["%out", "%memory"])
+def test_all_lanes_at_one_place_make_one_update(place: str) -> None:
+    head = BUFFERS + INDEX + THREADGROUP
+    body = f"""{head}
+  %x.place = getelementptr i32, ptr %in, i64 %i
+  %x = load i32, ptr %x.place, align 4
+  %old = atomicrmw umax ptr {place}, i32 %x monotonic, align 4
+  ret void"""
+    text = vectorised(body)
+    assert text.count("atomicrmw umax") == (place == "%out")
+    assert "llvm.cttz" not in text, "no loop over the lanes"
+    real = body.replace("umax", "fadd").replace(
+        "load i32, ptr %x.place", "load float, ptr %x.place"
+    )
+    assert "llvm.cttz" in vectorised(real.replace(", i32 %x mono", ", float %x mono"), PARTIAL)
+
+
 def test_pointers_stay_in_threadgroup_memory_through_loops_and_choices() -> None:
     body = f"""entry:{BUFFERS}{INDEX}{THREADGROUP}
   %c = icmp eq i32 %index, 3

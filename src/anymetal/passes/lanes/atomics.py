@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from anymetal.passes.lanes.facts import Facts
+from anymetal.passes.lanes.facts import WIDTH, Facts, width_of
 from anymetal.passes.lanes.kernel import Kernel
+from anymetal.passes.lanes.memory import mangled
 from anymetal.passes.lanes.rules import END_OF_GROUP, THREADGROUP_MEMORY
 from anymetal.passes.lanes.serial import Serial
-from anymetal.passes.lanes.values import Code, Value
+from anymetal.passes.lanes.values import MASK, Code, Value, lanes_text, vector_type
 from anymetal.passes.operands import Parsed
 
 _PLAIN = frozenset(("add", "sub", "and", "or", "xor", "fadd", "fsub"))
 _COMPARED = {"max": "sgt", "min": "slt", "umax": "ugt", "umin": "ult"}
+_INTRINSICS = {"max": "smax", "min": "smin", "umax": "umax", "umin": "umin"}
 _STEPS = frozenset(("getelementptr", "phi", "select", "freeze"))
 
 
@@ -66,6 +68,51 @@ class Atomics:
             return self._locked(parsed, operands, texts)
 
         return self._serial.run(parsed.kind, operands, mask, each)
+
+    def together(self, parsed: Parsed, operands: list[Value], mask: str | None) -> Value:
+        """All lanes at one place, with integers: one update by what all of them bring.
+
+        Each lane gets what it would have found had they come one after the other.
+        """
+        code, kind, wide = self._code, parsed.kind, vector_type(parsed.kind)
+        neutral = code.splat(kind, str(_neutral(parsed.predicate, kind)))
+        running = code.vector(operands[1])
+        if mask is not None:
+            running = code.op(f"select {MASK} {mask}, {wide} {running}, {wide} {neutral}")
+        gathered = "add" if parsed.predicate == "sub" else parsed.predicate
+        for distance in (1, 2, 4, 8, 16):
+            moved = self._moved_up(wide, running, neutral, distance)
+            running = self._joined(gathered, wide, running, moved)
+        total = code.op(f"extractelement {wide} {running}, i32 {WIDTH - 1}")
+        place = code.scalar(operands[0])
+        if self.is_alone(parsed):
+            found = self._alone(parsed, kind, place, total)
+        else:
+            found = self._locked(parsed, operands, [place, total])
+        before = self._moved_up(wide, running, neutral, 1)
+        result = self._joined(parsed.predicate, wide, code.splat(kind, found), before)
+        return code.varying(kind, result)
+
+    def _moved_up(self, wide: str, text: str, neutral: str, distance: int) -> str:
+        """What the lane `distance` below has; the lowest lanes get the neutral number."""
+        places = [lane - distance if lane >= distance else WIDTH for lane in range(WIDTH)]
+        listed = lanes_text("i32", places)
+        shuffled = f"shufflevector {wide} {text}, {wide} {neutral}, {vector_type('i32')} {listed}"
+        return self._code.op(shuffled)
+
+    def _joined(self, operation: str, wide: str, first: str, second: str) -> str:
+        code = self._code
+        if operation in _INTRINSICS:
+            name = f"llvm.{_INTRINSICS[operation]}.{mangled(wide)}"
+            return code.call(wide, name, [(wide, first), (wide, second)])
+        return code.op(f"{operation} {wide} {first}, {second}")
+
+    @staticmethod
+    def are_together(parsed: Parsed, operands: list[Value]) -> bool:
+        """Whether `together` can do it. Floats are not: their sum depends on the order."""
+        known = parsed.predicate in _PLAIN or parsed.predicate in _COMPARED
+        integers = width_of(parsed.kind) is not None
+        return parsed.opcode == "atomicrmw" and known and integers and operands[0].facts.is_uniform
 
     def update(
         self, parsed: Parsed, operands: list[Value], steps: Steps | None, mask: str | None
@@ -124,3 +171,12 @@ class Atomics:
             after = code.op(f"select i1 {kept}, {kind} {before}, {kind} {given}")
         code.line(f"store {kind} {after}, ptr {place}, align {parsed.align}")
         return before
+
+
+def _neutral(operation: str, kind: str) -> int:
+    """The number that changes nothing."""
+    bits = width_of(kind)
+    assert bits is not None
+    if operation in ("and", "umin"):
+        return -1
+    return {"max": -(1 << bits - 1), "min": (1 << bits - 1) - 1}.get(operation, 0)

@@ -229,6 +229,8 @@ class BlockWriter:
         return None
 
     def _write_atomic(self, parsed: Parsed, operands: list[Value], scope: Scope) -> Value | None:
+        if self._atomics.are_together(parsed, operands):
+            return self._atomics.together(parsed, operands, scope.mask)
         if not self._atomics.is_alone(parsed):
             return self._atomics.access(parsed, operands, scope.mask)
         steps = self._steps(parsed.operands[0].text, scope)
