@@ -23,6 +23,8 @@ from anymetal.checker.context import active
 from anymetal.launch.shader import Kernel
 
 FILES = frozenset(path.name for path in Path(ops.__file__).parent.glob("*.metal"))
+# Kernels that write the part of a cache they are asked for, and no more.
+IN_PART = frozenset(("paged_blocks.metal",))
 TYPE = re.compile(r"_(?:float|half|bfloat)(?=_|$)")
 
 _plain_call = Kernel.__call__
@@ -48,7 +50,8 @@ def first_launches_are_checked() -> Iterator[None]:
 
 def _call(kernel: Kernel, *args: Any, **options: Any) -> None:
     if active() is None and _is_new(kernel, args):
-        with pytest.MonkeyPatch.context() as patch, anymetal.check() as report:
+        outputs = () if kernel._workshop._source.name in IN_PART else None
+        with pytest.MonkeyPatch.context() as patch, anymetal.check(outputs=outputs) as report:
             patch.setenv("ANYMETAL_CHECK_LEVEL", "0")
             _plain_call(kernel, *_copies(args), **options)
         assert not report.findings, str(report)
