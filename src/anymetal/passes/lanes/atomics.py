@@ -15,6 +15,7 @@ from anymetal.passes.operands import Parsed
 
 _PLAIN = frozenset(("add", "sub", "and", "or", "xor", "fadd", "fsub"))
 _COMPARED = {"max": "sgt", "min": "slt", "umax": "ugt", "umin": "ult"}
+_UPDATES = _PLAIN | _COMPARED.keys()
 _INTRINSICS = {"max": "smax", "min": "smin", "umax": "umax", "umin": "umin"}
 _STEPS = frozenset(("getelementptr", "phi", "select", "freeze"))
 
@@ -110,9 +111,8 @@ class Atomics:
     @staticmethod
     def are_together(parsed: Parsed, operands: list[Value]) -> bool:
         """Whether `together` can do it. Floats are not: their sum depends on the order."""
-        known = parsed.predicate in _PLAIN or parsed.predicate in _COMPARED
         integers = width_of(parsed.kind) is not None
-        return parsed.opcode == "atomicrmw" and known and integers and operands[0].facts.is_uniform
+        return parsed.predicate in _UPDATES and integers and operands[0].facts.is_uniform
 
     def update(
         self, parsed: Parsed, operands: list[Value], steps: Steps | None, mask: str | None
@@ -136,12 +136,8 @@ class Atomics:
         return code.op(f"getelementptr [{steps.size} x i8], ptr {base}, i64 {index}")
 
     def is_alone(self, parsed: Parsed) -> bool:
-        known = parsed.predicate in _PLAIN or parsed.predicate in _COMPARED
-        return (
-            parsed.opcode == "atomicrmw"
-            and (known or parsed.predicate == "xchg")
-            and parsed.operands[0].text in self._in_threadgroup
-        )
+        known = parsed.predicate in _UPDATES or parsed.predicate == "xchg"
+        return known and parsed.operands[0].text in self._in_threadgroup
 
     def _locked(self, parsed: Parsed, operands: list[Value], texts: list[str]) -> str:
         code = self._code
