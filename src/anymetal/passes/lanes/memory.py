@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from anymetal.passes.lanes import fours
 from anymetal.passes.lanes.facts import WIDTH, Lanes, width_of
 from anymetal.passes.lanes.graph import NotVectorisable
 from anymetal.passes.lanes.together import Stretch, stretch_of
@@ -241,9 +242,22 @@ class Memory:
         stretch = self._stretch(accesses)
         assert stretch is not None
         first = replace(first, align=_common_align(accesses))
+        if self._is_fours(stretch, first.kind):
+            parts = fours.apart(self._code, first.kind, self._sixteens(first, stretch))
+            return [parts[elements[0]] for elements in stretch.taken]
         runs = [self._run_load(first, stretch, number) for number in range(len(stretch.starts))]
         text, count = self._joined(runs, first.kind, stretch.length)
         return [self.picked(text, first.kind, count, list(elements)) for elements in stretch.taken]
+
+    def _sixteens(self, access: Access, stretch: Stretch) -> list[str]:
+        """In the order of memory, which LLVM keeps if it is volatile: processors fetch ahead."""
+        code, kind = self._code, f"<{fours.PIECE} x {access.kind}>"
+        if access.mask is not None or access.invariant:
+            return fours.pieces_of(code, access.kind, self._run_load(access, stretch, 0))
+        size = fours.PIECE * code.types.size(access.kind)
+        starts = range(0, fours.FOUR * WIDTH // fours.PIECE * size, size)
+        places = [self._place(access, stretch.starts[0] + start) for start in starts]
+        return [code.op(f"load volatile {kind}, ptr {p}, align {access.align}") for p in places]
 
     def _run_load(self, access: Access, stretch: Stretch, number: int) -> str:
         code = self._code
@@ -285,23 +299,40 @@ class Memory:
         stretch = self._stretch(accesses)
         assert stretch is not None and stretch.owners is not None
         first = replace(first, align=_common_align(accesses))
-        joined, count = self._joined([code.vector(value) for value in values], first.kind, WIDTH)
+        texts = [code.vector(value) for value in values]
+        if self._is_fours(stretch, first.kind):
+            order = sorted(range(fours.FOUR), key=lambda number: stretch.taken[number][0])
+            text = fours.joined(code, first.kind, [texts[number] for number in order])
+            self._run_store(first, stretch, 0, text)
+            return
+        joined, count = self._joined(texts, first.kind, WIDTH)
         numbers = [number * WIDTH + lane for number, lane in stretch.owners]
-        whole = f"<{stretch.length} x {first.kind}>"
-        for run, start in enumerate(stretch.starts):
+        for run in range(len(stretch.starts)):
             part = numbers[run * stretch.length : (run + 1) * stretch.length]
             text = self.picked(joined, first.kind, count, part)
-            place = self._place(first, start)
-            if first.mask is None:
-                code.line(f"store {whole} {text}, ptr {place}, align {first.align}")
-                continue
-            mask = self._run_mask(first.mask, stretch, run)
-            arguments = [
-                (whole, text),
-                (f"ptr align {first.align}", place),
-                (f"<{stretch.length} x i1>", mask),
-            ]
-            self._intrinsic("void", f"llvm.masked.store.{mangled(whole)}.p0", arguments)
+            self._run_store(first, stretch, run, text)
+
+    def _run_store(self, access: Access, stretch: Stretch, number: int, text: str) -> None:
+        whole = f"<{stretch.length} x {access.kind}>"
+        place = self._place(access, stretch.starts[number])
+        if access.mask is None:
+            self._code.line(f"store {whole} {text}, ptr {place}, align {access.align}")
+            return
+        arguments = [
+            (whole, text),
+            (f"ptr align {access.align}", place),
+            (f"<{stretch.length} x i1>", self._run_mask(access.mask, stretch, number)),
+        ]
+        self._intrinsic("void", f"llvm.masked.store.{mangled(whole)}.p0", arguments)
+
+    def _is_fours(self, stretch: Stretch, kind: str) -> bool:
+        """Whether each lane takes four neighbours of 4 bytes, and the next lane the next four."""
+        parts = sorted(elements[0] for elements in stretch.taken)
+        in_turn = all(
+            elements == tuple(range(elements[0], fours.FOUR * WIDTH, fours.FOUR))
+            for elements in stretch.taken
+        )
+        return in_turn and parts == list(range(fours.FOUR)) and self._code.types.size(kind) == 4
 
     def _joined(self, texts: list[str], kind: str, count: int) -> tuple[str, int]:
         """Vectors of `count` one behind the other; an odd number of them is filled up."""
