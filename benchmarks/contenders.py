@@ -9,11 +9,10 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -62,26 +61,12 @@ def engine_names() -> tuple[str, ...]:
     return (COROUTINE, REGIONS) if known else (COROUTINE,)
 
 
-@contextmanager
-def changed(variable: str, value: str) -> Iterator[None]:
-    """Another value of an environment variable, for a while."""
-    before = os.environ.get(variable)
-    os.environ[variable] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[variable]
-        else:
-            os.environ[variable] = before
-
-
 def arguments_of(workload: Workload) -> list[torch.Tensor | float]:
     return [a if isinstance(a, torch.Tensor) else a.item() for a in workload.arguments]
 
 
 def on_engine(workload: Workload, engine: str, fast_math: bool = False) -> Contender:
-    with changed(ENGINE_VARIABLE, engine):
+    with mock.patch.dict(os.environ, {ENGINE_VARIABLE: engine}):
         library = anymetal.compile_shader(workload.source("metal"), fast_math=fast_math)
         kernel = getattr(library, workload.name)
     arguments = arguments_of(workload)
@@ -117,13 +102,14 @@ def compile_call(workload: Workload, engine: str) -> Call:
     """
     arguments = arguments_of(workload)
     folder = cache_of_compiles()
+    variables = {ENGINE_VARIABLE: engine, settings.CACHE_DIR.variable: str(folder)}
 
     def call() -> None:
         for made in folder.glob("*/vectorised"):
             shutil.rmtree(made)
         salt = f"salt_{os.getpid()}_{next(_salts)}"
         text = f"{workload.source('metal')}\nconstant constexpr int {salt} = 0;\n"
-        with changed(ENGINE_VARIABLE, engine), changed(settings.CACHE_DIR.variable, str(folder)):
+        with mock.patch.dict(os.environ, variables):
             kernel = getattr(anymetal.compile_shader(text), workload.name)
             kernel(*arguments, threads=workload.group_size, group_size=workload.group_size)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from unittest import mock
 
 import numpy as np
 import torch
@@ -36,19 +35,6 @@ def engine_names() -> list[str]:
     return [REFERENCE, "regions"]
 
 
-@contextmanager
-def chosen(engine: str) -> Iterator[None]:
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = engine
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[VARIABLE]
-        else:
-            os.environ[VARIABLE] = before
-
-
 @dataclass(frozen=True)
 class Difference:
     """Where an engine's result is not the expected one; or the error it raised instead."""
@@ -69,7 +55,7 @@ def run_on(engine: str, kernel: Kernel) -> dict[str, Contents] | Exception:
     try:
         if engine == CHECKED:
             return launch_checked(anymetal.compile_shader(text), kernel)
-        with chosen(engine):
+        with mock.patch.dict(os.environ, {VARIABLE: engine}):
             return launch(anymetal.compile_shader(text), NAME, kernel)
     except Exception as error:
         return error

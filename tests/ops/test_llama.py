@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers.models.llama import modeling_llama
 
 from anymetal import ops
 from anymetal.ops import variants
-
-transformers = pytest.importorskip("transformers")
-
-from transformers.masking_utils import AttentionMaskInterface, sdpa_mask  # noqa: E402
-from transformers.models.llama import modeling_llama  # noqa: E402
 
 OURS = "anymetal"
 TOKENS = 12

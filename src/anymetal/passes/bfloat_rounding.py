@@ -10,7 +10,13 @@ from __future__ import annotations
 import re
 
 from anymetal.passes.ir import Instruction, Module
-from anymetal.passes.operands import Operand, Parsed, UnknownInstruction, read_instruction
+from anymetal.passes.operands import (
+    Operand,
+    Parsed,
+    UnknownInstruction,
+    read_instruction,
+    split_metadata,
+)
 
 _ARITHMETIC = frozenset(("fadd", "fsub", "fmul", "fdiv"))
 _FROM_INTEGERS = frozenset(("sitofp", "uitofp"))
@@ -32,7 +38,7 @@ def _rewritten(module: Module, instruction: Instruction, name: str) -> list[Inst
     if "bfloat" not in instruction.text or instruction.result is None:
         return [instruction]
     try:
-        parsed = read_instruction(instruction.text.partition(", !")[0])
+        parsed = read_instruction(split_metadata(instruction.text)[0])
     except UnknownInstruction:
         return [instruction]
     if not parsed.kind.endswith(("bfloat", "bfloat>")):

@@ -22,7 +22,7 @@ from anymetal.passes.machine import (
     kept_attributes,
     parameters_of,
 )
-from anymetal.passes.operands import read_instruction
+from anymetal.passes.operands import read_instruction, split_metadata
 
 COROUTINE = "am_coroutine"
 BARRIER, SIMDGROUP_BARRIER, COLLECTIVE, LOOP_END = 1, 2, 3, 4
@@ -110,7 +110,7 @@ def _one_latch(function: Function, loop: Loop, latches: list[str]) -> str:
     name = f"am.round.{len(function.blocks)}"
     header, joined = function.block(loop.header), []
     for number, phi in enumerate(i for i in header.instructions if i.opcode == "phi"):
-        plain, attached = _split_metadata(phi.text)
+        plain, attached = split_metadata(phi.text)
         parsed = read_instruction(plain)
         back: list[str] = []
         others = [f"[ %{name}.{number}, %{name} ]"]
@@ -125,11 +125,6 @@ def _one_latch(function: Function, loop: Loop, latches: list[str]) -> str:
     lines = _instructions(*joined, f"br label %{loop.header}")
     function.blocks.insert(place + 1, Block(name, lines))
     return name
-
-
-def _split_metadata(text: str) -> tuple[str, str]:
-    place = text.find(", !")
-    return (text, "") if place < 0 else (text[:place], text[place:])
 
 
 def _redirect(terminator: Instruction, old: str, new: str) -> None:

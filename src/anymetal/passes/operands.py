@@ -254,6 +254,12 @@ class _Reader:
         return " ".join(words)
 
 
+def split_metadata(text: str) -> tuple[str, str]:
+    """An instruction, and what is attached to it: `, !dbg !7`."""
+    place = text.find(", !")
+    return (text, "") if place < 0 else (text[:place], text[place:])
+
+
 def read_instruction(text: str) -> Parsed:
     """Takes one instruction apart."""
     reader = _Reader(text)

@@ -69,7 +69,7 @@ class Serial:
         """Lanes read one after the other from memory, where the whole vector is put first.
 
         Many moves from vector registers, each followed by a write to memory, cost 20 times as much
-        on some processors. `volatile` keeps LLVM from making such moves of it.
+        on an AMD EPYC. `volatile` keeps LLVM from making such moves of it.
         """
         code, kind = self._code, operand.kind
         if operand.facts.is_uniform:
