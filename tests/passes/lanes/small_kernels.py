@@ -38,6 +38,15 @@ VARYING = (
   %x.place = getelementptr i32, ptr %in, i64 %i
   %x = load i32, ptr %x.place, align 4"""
 )
+# Where %x is odd by one way, else by the other; what follows stands in %join.
+TWO_WAYS = """
+  %odd = trunc i32 %x to i1
+  br i1 %odd, label %yes, label %no
+yes:
+  br label %join
+no:
+  br label %join
+join:"""
 
 
 def stored(kind: str, value: str) -> str:

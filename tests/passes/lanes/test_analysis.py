@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from small_kernels import BUFFERS, COMPLETE, INDEX, LANE, VARYING, kernel_of
+from small_kernels import BUFFERS, COMPLETE, INDEX, LANE, TWO_WAYS, VARYING, kernel_of
 
 from anymetal.passes.lanes.analysis import Analysis, private_arrays
 from anymetal.passes.lanes.facts import LANE_NUMBERS
@@ -90,14 +90,8 @@ def test_what_leaves_a_loop_at_different_times_varies() -> None:
 def test_phis_behind_a_divergent_branch_mix_lanes() -> None:
     analysis = analysed(
         VARYING
+        + TWO_WAYS
         + """
-  %odd = trunc i32 %x to i1
-  br i1 %odd, label %yes, label %no
-yes:
-  br label %join
-no:
-  br label %join
-join:
   %mixed = phi i32 [ 1, %yes ], [ 2, %no ]
   %same = phi i32 [ 7, %yes ], [ 7, %no ]
   ret void"""

@@ -11,6 +11,7 @@ from small_kernels import (
     INDEX,
     LANE,
     PARTIAL,
+    TWO_WAYS,
     VARYING,
     blocks_of,
     kernel_of,
@@ -26,14 +27,7 @@ from anymetal.passes.lanes.rules import GroupShape
 from anymetal.passes.lanes.vectorise import Vectoriser
 
 UNIFORM_BRANCH = f"""{BUFFERS}{INDEX}
-  %x = load i32, ptr %in, align 4
-  %odd = trunc i32 %x to i1
-  br i1 %odd, label %yes, label %no
-yes:
-  br label %join
-no:
-  br label %join
-join:
+  %x = load i32, ptr %in, align 4{TWO_WAYS}
   %y = phi i32 [ 3, %yes ], [ %index, %no ]{stored("i32", "%y")}"""
 
 

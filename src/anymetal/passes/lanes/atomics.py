@@ -10,7 +10,7 @@ from anymetal.passes.lanes.kernel import Kernel
 from anymetal.passes.lanes.memory import mangled
 from anymetal.passes.lanes.rules import END_OF_GROUP, THREADGROUP_MEMORY
 from anymetal.passes.lanes.serial import Serial
-from anymetal.passes.lanes.values import MASK, Code, Value, lanes_text, vector_type
+from anymetal.passes.lanes.values import MASK, Code, Value, vector_type
 from anymetal.passes.operands import Parsed
 
 _PLAIN = frozenset(("add", "sub", "and", "or", "xor", "fadd", "fsub"))
@@ -82,7 +82,7 @@ class Atomics:
             running = code.op(f"select {MASK} {mask}, {wide} {running}, {wide} {neutral}")
         gathered = "add" if parsed.predicate == "sub" else parsed.predicate
         for distance in (1, 2, 4, 8, 16):
-            moved = self._moved_up(wide, running, neutral, distance)
+            moved = self._moved_up(kind, running, neutral, distance)
             running = self._joined(gathered, wide, running, moved)
         total = code.op(f"extractelement {wide} {running}, i32 {WIDTH - 1}")
         place = code.scalar(operands[0])
@@ -90,16 +90,14 @@ class Atomics:
             found = self._alone(parsed, kind, place, total)
         else:
             found = self._locked(parsed, operands, [place, total])
-        before = self._moved_up(wide, running, neutral, 1)
+        before = self._moved_up(kind, running, neutral, 1)
         result = self._joined(parsed.predicate, wide, code.splat(kind, found), before)
         return code.varying(kind, result)
 
-    def _moved_up(self, wide: str, text: str, neutral: str, distance: int) -> str:
+    def _moved_up(self, kind: str, text: str, neutral: str, distance: int) -> str:
         """What the lane `distance` below has; the lowest lanes get the neutral number."""
         places = [lane - distance if lane >= distance else WIDTH for lane in range(WIDTH)]
-        listed = lanes_text("i32", places)
-        shuffled = f"shufflevector {wide} {text}, {wide} {neutral}, {vector_type('i32')} {listed}"
-        return self._code.op(shuffled)
+        return self._code.shuffled(kind, WIDTH, text, neutral, places)
 
     def _joined(self, operation: str, wide: str, first: str, second: str) -> str:
         code = self._code

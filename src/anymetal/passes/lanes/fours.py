@@ -22,21 +22,21 @@ def apart(code: Code, kind: str, pieces: Sequence[str]) -> list[str]:
     for left, right in zip(pieces[::2], pieces[1::2], strict=True):
         for which, half in enumerate(halves):
             places = [lane + 2 * which + part for part in range(2) for lane in lanes]
-            half.append(_shuffled(code, kind, PIECE, left, right, places))
+            half.append(code.shuffled(kind, PIECE, left, right, places))
     results = []
     for part in range(FOUR):
         low = _HALF * (part % 2)
         places = [*range(low, low + _HALF), *range(PIECE + low, PIECE + low + _HALF)]
         quarter = halves[part // 2]
-        ends = [_shuffled(code, kind, PIECE, quarter[i], quarter[i + 1], places) for i in (0, 2)]
-        results.append(_shuffled(code, kind, PIECE, ends[0], ends[1], range(WIDTH)))
+        ends = [code.shuffled(kind, PIECE, quarter[i], quarter[i + 1], places) for i in (0, 2)]
+        results.append(code.shuffled(kind, PIECE, ends[0], ends[1], range(WIDTH)))
     return results
 
 
 def pieces_of(code: Code, kind: str, text: str) -> list[str]:
     """The vectors of 16 that 128 elements are made of."""
     return [
-        _shuffled(code, kind, WIDTH * FOUR, text, "poison", range(start, start + PIECE))
+        code.shuffled(kind, WIDTH * FOUR, text, "poison", range(start, start + PIECE))
         for start in range(0, WIDTH * FOUR, PIECE)
     ]
 
@@ -46,11 +46,11 @@ def joined(code: Code, kind: str, texts: Sequence[str]) -> str:
     pieces = []
     for start in range(0, WIDTH, PIECE):
         lanes = range(start, start + PIECE)
-        parts = [_shuffled(code, kind, WIDTH, text, "poison", lanes) for text in texts]
+        parts = [code.shuffled(kind, WIDTH, text, "poison", lanes) for text in texts]
         for low in (0, _HALF):
             pairs = [place for lane in range(low, low + _HALF) for place in (lane, PIECE + lane)]
-            first = _shuffled(code, kind, PIECE, parts[0], parts[1], pairs)
-            second = _shuffled(code, kind, PIECE, parts[2], parts[3], pairs)
+            first = code.shuffled(kind, PIECE, parts[0], parts[1], pairs)
+            second = code.shuffled(kind, PIECE, parts[2], parts[3], pairs)
             for begin in (0, _HALF):
                 places = [
                     side + pair + place
@@ -58,20 +58,5 @@ def joined(code: Code, kind: str, texts: Sequence[str]) -> str:
                     for side in (0, PIECE)
                     for place in range(2)
                 ]
-                pieces.append(_shuffled(code, kind, PIECE, first, second, places))
-    count = PIECE
-    while len(pieces) > 1:
-        pairs_of_pieces = zip(pieces[::2], pieces[1::2], strict=True)
-        everything = range(2 * count)
-        pieces = [_shuffled(code, kind, count, a, b, everything) for a, b in pairs_of_pieces]
-        count *= 2
-    return pieces[0]
-
-
-def _shuffled(
-    code: Code, kind: str, count: int, first: str, second: str, places: Sequence[int]
-) -> str:
-    part, listed = f"<{count} x {kind}>", ", ".join(f"i32 {place}" for place in places)
-    return code.op(
-        f"shufflevector {part} {first}, {part} {second}, <{len(places)} x i32> <{listed}>"
-    )
+                pieces.append(code.shuffled(kind, PIECE, first, second, places))
+    return code.concatenated(pieces, kind, PIECE)[0]

@@ -246,7 +246,7 @@ class Memory:
             parts = fours.apart(self._code, first.kind, self._sixteens(first, stretch))
             return [parts[elements[0]] for elements in stretch.taken]
         runs = [self._run_load(first, stretch, number) for number in range(len(stretch.starts))]
-        text, count = self._joined(runs, first.kind, stretch.length)
+        text, count = self._code.concatenated(runs, first.kind, stretch.length)
         return [self.picked(text, first.kind, count, list(elements)) for elements in stretch.taken]
 
     def _sixteens(self, access: Access, stretch: Stretch) -> list[str]:
@@ -305,7 +305,7 @@ class Memory:
             text = fours.joined(code, first.kind, [texts[number] for number in order])
             self._run_store(first, stretch, 0, text)
             return
-        joined, count = self._joined(texts, first.kind, WIDTH)
+        joined, count = self._code.concatenated(texts, first.kind, WIDTH)
         numbers = [number * WIDTH + lane for number, lane in stretch.owners]
         for run in range(len(stretch.starts)):
             part = numbers[run * stretch.length : (run + 1) * stretch.length]
@@ -334,28 +334,8 @@ class Memory:
         )
         return in_turn and parts == list(range(fours.FOUR)) and self._code.types.size(kind) == 4
 
-    def _joined(self, texts: list[str], kind: str, count: int) -> tuple[str, int]:
-        """Vectors of `count` one behind the other; an odd number of them is filled up."""
-        while len(texts) > 1:
-            if len(texts) % 2:
-                texts = [*texts, "poison"]
-            part = f"<{count} x {kind}>"
-            numbers = ", ".join(f"i32 {number}" for number in range(2 * count))
-            texts = [
-                self._code.op(
-                    f"shufflevector {part} {left}, {part} {right}, <{2 * count} x i32> <{numbers}>"
-                )
-                for left, right in zip(texts[::2], texts[1::2], strict=True)
-            ]
-            count *= 2
-        return texts[0], count
-
     def picked(self, text: str, kind: str, count: int, numbers: list[int]) -> str:
-        whole = f"<{count} x {kind}>"
-        mask = ", ".join(f"i32 {number}" for number in numbers)
-        return self._code.op(
-            f"shufflevector {whole} {text}, {whole} poison, <{len(numbers)} x i32> <{mask}>"
-        )
+        return self._code.shuffled(kind, count, text, "poison", numbers)
 
     def _gather(self, access: Access) -> str:
         wide = vector_type(access.kind)

@@ -200,6 +200,25 @@ class Code:
             f"shufflevector {wide} {first}, {wide} poison, <{WIDTH} x i32> zeroinitializer"
         )
 
+    def shuffled(
+        self, kind: str, count: int, first: str, second: str, places: Sequence[int]
+    ) -> str:
+        """Elements of two vectors of `count`, by their places in both one behind the other."""
+        part, listed = f"<{count} x {kind}>", ", ".join(f"i32 {place}" for place in places)
+        return self.op(
+            f"shufflevector {part} {first}, {part} {second}, <{len(places)} x i32> <{listed}>"
+        )
+
+    def concatenated(self, texts: Sequence[str], kind: str, count: int) -> tuple[str, int]:
+        """Vectors of `count` one behind the other; an odd number of them is filled up."""
+        while len(texts) > 1:
+            if len(texts) % 2:
+                texts = [*texts, "poison"]
+            pairs = zip(texts[::2], texts[1::2], strict=True)
+            texts = [self.shuffled(kind, count, a, b, range(2 * count)) for a, b in pairs]
+            count *= 2
+        return texts[0], count
+
     def parts_of(self, value: Value) -> list[Value]:
         """The direct parts of a vector, array or structure."""
         if value.parts is not None:
