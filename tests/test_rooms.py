@@ -13,13 +13,15 @@ PACKAGE = Path(__file__).parent.parent / "src" / "anymetal"
 ORDER = (
     "pytest_plugin",
     "cli",
-    "bench",
+    "evidence",
     "ops",
+    "policy",
     "launch",
     "checker",
     "engines",
     "passes",
     "msl",
+    "store",
     "device",
 )
 FOUNDATION = ("nouns", "errors", "settings")
@@ -91,7 +93,7 @@ def test_every_room_has_its_place_in_the_order() -> None:
     ("text", "module"),
     [
         ("from anymetal.launch.bind import Binder", "anymetal.msl.prepare"),
-        ("from anymetal import launch", "anymetal.engines.coroutine.jit"),
+        ("from anymetal import launch", "anymetal.engines.cpu.jit"),
         ("import anymetal.cli", "anymetal.launch.shader"),
         ("def f():\n    from anymetal.engines import choose", "anymetal.passes.ir"),
         ("from ..launch import bind", "anymetal.msl.prepare"),
@@ -104,5 +106,5 @@ def test_upward_import_is_found(text: str, module: str) -> None:
 
 
 def test_downward_import_is_fine() -> None:
-    text = "import torch\nfrom anymetal.msl.cache import Store\nfrom anymetal import settings, msl"
+    text = "import torch\nfrom anymetal.store.cache import Store\nfrom anymetal import msl"
     assert upward(text, "anymetal.launch.workshop") == []

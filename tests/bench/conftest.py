@@ -27,7 +27,7 @@ def sample(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModuleTy
     import sample as module  # noqa: PLC0415
 
     from anymetal.launch import policy  # noqa: PLC0415
-    from anymetal.ops.declare import OPERATORS  # noqa: PLC0415
+    from anymetal.ops.declare.declare import OPERATORS  # noqa: PLC0415
 
     text = policy.PACKAGE_FILE.read_text() + POLICY.replace("version = 1\n", "")
     package = tmp_path / "policies.toml"

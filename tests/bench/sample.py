@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from anymetal.launch.policy import choose
-from anymetal.ops import variants
-from anymetal.ops.cases import random_case
-from anymetal.ops.declare import OPERATORS, Cost, Operator
+from anymetal.ops.declare import variants
+from anymetal.ops.declare.cases import random_case
+from anymetal.ops.declare.declare import OPERATORS, Cost, Operator
+from anymetal.policy.policy import choose
 
 SOURCE = str(Path(__file__).parent / "sample.metal")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import anymetal.ops  # noqa: F401  (declares the operators)
-from anymetal.bench.judge import TIMES_TORCH
-from anymetal.ops.declare import OPERATORS
+from anymetal.evidence.judge import TIMES_TORCH
+from anymetal.ops.declare.declare import OPERATORS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "accuracy.md"
 

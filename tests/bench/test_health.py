@@ -7,9 +7,9 @@ from types import ModuleType
 import pytest
 import torch
 
-from anymetal.bench import accuracy, health_page
-from anymetal.bench.health import Health, Plan, compare_engines, examine, passed
-from anymetal.bench.machine import describe
+from anymetal.evidence import accuracy, health_page
+from anymetal.evidence.health import Health, Plan, compare_engines, examine, passed
+from anymetal.evidence.machine import describe
 
 CPU = torch.device("cpu")
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from anymetal.bench.judge import Judgement, floor_of, judge, relative_error, worst
+from anymetal.evidence.judge import Judgement, floor_of, judge, relative_error, worst
 
 EXACT = torch.tensor([1.0, -4.0, 2.0], dtype=torch.float64)
 

@@ -12,10 +12,10 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from anymetal.bench import history, svg
-from anymetal.bench.exercise import Exercise
-from anymetal.bench.machine import describe
-from anymetal.bench.measure import (
+from anymetal.evidence import history, svg
+from anymetal.evidence.exercise import Exercise
+from anymetal.evidence.machine import describe
+from anymetal.evidence.measure import (
     BACKWARD,
     FORWARD,
     NAIVE,
@@ -98,7 +98,7 @@ def _row(p50: float, torch_p50: float = 100.0, size: int = 64) -> Row:
     def times(median: float) -> Times:
         return Times(median, median, median, median * 0.99, median * 1.01, 25)
 
-    from anymetal.bench.judge import Judgement  # noqa: PLC0415
+    from anymetal.evidence.judge import Judgement  # noqa: PLC0415
 
     fine = Judgement(1e-8, 1e-8, 1e-7, 1e-8)
     return Row(

@@ -13,13 +13,13 @@ from types import ModuleType
 import pytest
 import torch
 
-from anymetal.bench.tuning import subjects
-from anymetal.launch import policy, tuning_cache
-from anymetal.launch.policy import choose, row_for
-from anymetal.launch.policy_file import parse_policies
-from anymetal.launch.tune import Subject, candidates, exported, sweep
-from anymetal.launch.tuning_cache import Key, Trial, Tuned, keep, key_for, look_up, read
-from anymetal.msl.cache import default_store
+from anymetal.evidence.tuning import subjects
+from anymetal.policy import policy, tuning_cache
+from anymetal.policy.policy import choose, row_for
+from anymetal.policy.policy_file import parse_policies
+from anymetal.policy.tune import Subject, candidates, exported, sweep
+from anymetal.policy.tuning_cache import Key, Trial, Tuned, keep, key_for, look_up, read
+from anymetal.store.cache import default_store
 
 CPU = torch.device("cpu")
 

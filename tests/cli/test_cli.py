@@ -18,7 +18,7 @@ from anymetal import settings
 from anymetal.checker.report import Report
 from anymetal.cli import demo
 from anymetal.cli.app import app
-from anymetal.msl import cache
+from anymetal.store import cache
 
 GOOD = """
 #include <metal_stdlib>

@@ -11,12 +11,12 @@ import llvmlite.binding as llvm
 import pytest
 from regions_cases import source
 
-from anymetal.engines.regions import RegionsEngine
+from anymetal.engines.cpu.simdgroups import RegionsEngine
 from anymetal.msl.compile import compile_program
 from anymetal.msl.prepare import prepare
 from anymetal.nouns import Source
-from anymetal.passes.lanes import matrix
-from anymetal.passes.lanes.rules import GroupShape
+from anymetal.passes.simdgroup import matrix
+from anymetal.passes.simdgroup.rules import GroupShape
 
 PROCESSORS = {
     "apple": ("aarch64-apple-darwin", "apple-m1"),
@@ -56,7 +56,7 @@ BODIES = {
 # Directly, through a table of addresses, or by an address in a register.
 CALLED = r"(?:\bbl\t|\bcallq\t|movabsq\t\$|adrp\tx\d+, )([a-zA-Z_][\w.]*)(?!@PAGE|[\w.])"
 WAITING = {"am_suspend", "am_leave"}
-ROUNDING = {"__truncsfbf2"}  # engines/coroutine/runtime.cpp has it, for processors without bfloat
+ROUNDING = {"__truncsfbf2"}  # engines/cpu/runtime.cpp has it, for processors without bfloat
 
 
 def made_for(text: str, triple: str, processor: str) -> str:

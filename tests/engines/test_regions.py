@@ -10,13 +10,13 @@ import torch
 from regions_cases import CASES, MATRICES, source
 
 import anymetal
-from anymetal.engines.regions import NotVectorisable, RegionsEngine, RegionsExecutable
-from anymetal.engines.regions.engine import shape_of
+from anymetal.engines.cpu.simdgroups import NotVectorisable, RegionsEngine, RegionsExecutable
+from anymetal.engines.cpu.simdgroups.engine import shape_of
 from anymetal.errors import EngineError
 from anymetal.msl.compile import compile_program
 from anymetal.msl.prepare import prepare
 from anymetal.nouns import Source
-from anymetal.passes.lanes.rules import GroupShape
+from anymetal.passes.simdgroup.rules import GroupShape
 
 Sizes = tuple[int, int, int]
 WORDS = 1 << 15
@@ -145,7 +145,7 @@ def test_too_long_for_one_shape_is_left_to_coroutines(monkeypatch: pytest.Monkey
     executable = kernel._executable
     assert executable.metadata["engine"] == "regions"
     monkeypatch.setitem(executable.metadata, "heaviest", 1)
-    monkeypatch.setattr("anymetal.engines.regions.engine.default_store", NoStore)
+    monkeypatch.setattr("anymetal.engines.cpu.simdgroups.engine.default_store", NoStore)
     x = torch.arange(40, dtype=torch.int32)
     out, spare = torch.zeros_like(x), torch.zeros(40)
     for _ in range(2):
@@ -204,7 +204,7 @@ def assembly_of(monkeypatch: pytest.MonkeyPatch, text: str) -> str:
         return bytes(emit_object(machine, module))
 
     monkeypatch.setattr(llvm.TargetMachine, "emit_object", emit_both)
-    monkeypatch.setattr("anymetal.engines.regions.engine.default_store", NoStore)
+    monkeypatch.setattr("anymetal.engines.cpu.simdgroups.engine.default_store", NoStore)
     executable_of(text).code_for(GroupShape(32, complete=True))
     return seen[-1]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from anymetal.errors import PolicyError
-from anymetal.launch import policy
-from anymetal.launch.policy import Choice, choose, override, recorded
-from anymetal.launch.policy_file import parse_policies, read_policies
+from anymetal.policy import policy
+from anymetal.policy.policy import Choice, choose, override, recorded
+from anymetal.policy.policy_file import parse_policies, read_policies
 
 WORDS = read_policies(policy.PACKAGE_FILE).words
 HEAD = "version = 1\n"

@@ -11,7 +11,7 @@ import torch
 
 from anymetal import compile_shader
 from anymetal.launch import workshop
-from anymetal.msl import cache
+from anymetal.store import cache
 
 SOURCE = """
 #include <metal_stdlib>

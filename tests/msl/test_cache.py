@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from anymetal.msl import cache
-from anymetal.msl.cache import Store, default_store, digest_of, untrusted
+from anymetal.store import cache
+from anymetal.store.cache import Store, default_store, digest_of, untrusted
 
 KEY = digest_of("a key")
 MEGABYTE = 1024 * 1024

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import anymetal
-from anymetal.engines.coroutine.log_format import (
+from anymetal.engines.cpu.log_format import (
     BFLOAT,
     FLOAT,
     LEVELS,

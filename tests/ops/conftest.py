@@ -22,7 +22,7 @@ from anymetal import ops
 from anymetal.checker.context import active
 from anymetal.launch.shader import Kernel
 
-FILES = frozenset(path.name for path in Path(ops.__file__).parent.glob("*.metal"))
+FILES = frozenset(path.name for path in Path(ops.__file__).parent.rglob("*.metal"))
 # Kernels that write the part of a cache they are asked for, and no more.
 IN_PART = frozenset(("paged_blocks.metal",))
 TYPE = re.compile(r"_(?:float|half|bfloat)(?=_|$)")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from anymetal.bench.judge import judge as judged
+from anymetal.evidence.judge import judge as judged
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:

@@ -15,11 +15,12 @@ from judging import called, doubled
 
 import anymetal
 from anymetal import ops
-from anymetal.bench.judge import relative_error
 from anymetal.errors import LimitError
-from anymetal.launch.policy import override
-from anymetal.ops import attention_cases, variants
-from anymetal.ops.declare import OPERATORS, Case
+from anymetal.evidence.judge import relative_error
+from anymetal.ops.attention import attention_cases
+from anymetal.ops.declare import variants
+from anymetal.ops.declare.declare import OPERATORS, Case
+from anymetal.policy.policy import override
 
 CPU = torch.device("cpu")
 NAME = "scaled_dot_product_attention"
@@ -179,8 +180,8 @@ def test_keys_and_values_are_not_copied_where_only_their_rows_are_dense() -> Non
     with anymetal.launch.guarded.watched() as launches:
         result = attend(q, k, v)
     assert len(launches) == 1
-    problem = anymetal.ops.attention_launch.problem_of(
-        OPERATOR, anymetal.ops.attention_call.Call(q, k, v)
+    problem = anymetal.ops.attention.attention_launch.problem_of(
+        OPERATOR, anymetal.ops.attention.attention_call.Call(q, k, v)
     )
     assert problem.key.data_ptr() == k.data_ptr()
     assert problem.value.stride() == v.stride()

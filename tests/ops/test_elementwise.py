@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from judging import doubled, judge
 
 from anymetal import ops
-from anymetal.ops import variants
+from anymetal.ops.declare import variants
 
 Function = Callable[..., torch.Tensor]
 

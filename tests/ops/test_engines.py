@@ -9,7 +9,7 @@ import torch
 
 import anymetal
 from anymetal import ops
-from anymetal.ops.kernel_file import KernelFile
+from anymetal.ops.declare.kernel_file import KernelFile
 
 BASICS = """
 #include <metal_stdlib>

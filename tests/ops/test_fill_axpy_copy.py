@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from anymetal import ops
-from anymetal.ops import variants
+from anymetal.ops.declare import variants
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 

@@ -12,7 +12,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.models.llama import modeling_llama
 
 from anymetal import ops
-from anymetal.ops import variants
+from anymetal.ops.declare import variants
 
 OURS = "anymetal"
 TOKENS = 12

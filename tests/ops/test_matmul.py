@@ -16,9 +16,9 @@ from judging import called, doubled, judge
 import anymetal
 from anymetal import ops
 from anymetal.errors import PolicyError
-from anymetal.launch.policy import override
-from anymetal.ops import variants
-from anymetal.ops.matmul_launch import Epilogue, product_of
+from anymetal.ops.declare import variants
+from anymetal.ops.matmul.matmul_launch import Epilogue, product_of
+from anymetal.policy.policy import override
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "kernels" / "simdgroup_matmul.metal"
 

@@ -14,9 +14,9 @@ from judging import judge
 import anymetal
 from anymetal import ops
 from anymetal.launch.guarded import watched
-from anymetal.launch.policy import override
-from anymetal.ops.declare import OPERATORS
-from anymetal.ops.norm_rows import Norm
+from anymetal.ops.declare.declare import OPERATORS
+from anymetal.ops.norms.norm_rows import Norm
+from anymetal.policy.policy import override
 
 KINDS = ("rms_norm", "layer_norm")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)

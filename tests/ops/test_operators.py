@@ -15,7 +15,7 @@ from judging import called, differentiable, doubled, judge, tensors_of
 
 import anymetal
 import anymetal.ops
-from anymetal.ops.declare import OPERATORS, Case, Operator
+from anymetal.ops.declare.declare import OPERATORS, Case, Operator
 
 CPU = torch.device("cpu")
 DIFFERENTIABLE = [name for name, operator in OPERATORS.items() if operator.differentiable]

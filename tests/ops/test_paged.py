@@ -16,11 +16,11 @@ from judging import doubled, judge
 import anymetal
 from anymetal import ops
 from anymetal.errors import LimitError
-from anymetal.launch.policy import override
-from anymetal.ops import variants
-from anymetal.ops.declare import Case
-from anymetal.ops.paged_attention import Call, Launch, paged_attention_operator
-from anymetal.ops.paged_reference import paged_case, with_torch, with_torch_attention
+from anymetal.ops.declare import variants
+from anymetal.ops.declare.declare import Case
+from anymetal.ops.paged.paged_attention import Call, Launch, paged_attention_operator
+from anymetal.ops.paged.paged_reference import paged_case, with_torch, with_torch_attention
+from anymetal.policy.policy import override
 
 CPU = torch.device("cpu")
 E4M3, E5M2 = "fp8_e4m3", "fp8_e5m2"

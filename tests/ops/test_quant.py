@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import anymetal
 from anymetal import ops
-from anymetal.launch.policy import override
-from anymetal.ops import variants
-from anymetal.ops.quant import Quantized
-from anymetal.ops.quant_schemes import SCHEMES, codes_of, packed, unpacked, words_of
+from anymetal.ops.declare import variants
+from anymetal.ops.quantised.quant import Quantized
+from anymetal.ops.quantised.quant_schemes import SCHEMES, codes_of, packed, unpacked, words_of
+from anymetal.policy.policy import override
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 GGML = {"q4_0": GGMLQuantizationType.Q4_0, "q8_0": GGMLQuantizationType.Q8_0}

@@ -11,8 +11,8 @@ from judging import called, doubled, judge
 
 import anymetal
 from anymetal import ops
-from anymetal.launch.policy import override
-from anymetal.ops import variants
+from anymetal.ops.declare import variants
+from anymetal.policy.policy import override
 
 Function = Callable[..., torch.Tensor]
 BOTH: dict[str, tuple[Function, Function]] = {

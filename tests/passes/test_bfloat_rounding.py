@@ -7,7 +7,7 @@ import ctypes
 import pytest
 import torch
 
-from anymetal.engines.coroutine.jit import LoadedCode, object_code
+from anymetal.engines.cpu.jit import LoadedCode, object_code
 from anymetal.passes.bfloat_rounding import round_in_integers
 from anymetal.passes.ir import parse
 

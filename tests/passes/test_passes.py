@@ -8,7 +8,7 @@ import re
 import llvmlite.binding as llvm
 import pytest
 
-from anymetal.engines.coroutine.jit import LoadedCode, object_code
+from anymetal.engines.cpu.jit import LoadedCode, object_code
 from anymetal.errors import EngineError
 from anymetal.passes.alignment import clamp_alignment
 from anymetal.passes.arithmetic import define_integer_arithmetic

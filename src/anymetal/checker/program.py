@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from anymetal.checker.records import Checks
-from anymetal.engines.coroutine import jit
-from anymetal.engines.coroutine.engine import CoroutineExecutable, transform
-from anymetal.engines.coroutine.runtime import Runtime, start_runtime
+from anymetal.engines.cpu import jit
+from anymetal.engines.cpu.runtime import Runtime, start_runtime
+from anymetal.engines.cpu.threads.engine import CoroutineExecutable, transform
 from anymetal.msl import clang
-from anymetal.msl.cache import default_store, digest_of
 from anymetal.nouns import Argument, Position, Prepared, Program
 from anymetal.passes.debug_info import DebugInfo, Spot, strip_metadata
 from anymetal.passes.instrument import Instrument
@@ -22,6 +21,7 @@ from anymetal.passes.invariant import mark_loads_through
 from anymetal.passes.ir import parse
 from anymetal.passes.mark import inline_everything, mark
 from anymetal.passes.provenance import Root
+from anymetal.store.cache import default_store, digest_of
 
 _SHADOW = Path(__file__).parent / "shadow"
 _SYMBOLS = (

@@ -108,7 +108,7 @@ def demo() -> None:
 @cache_app.command("info")
 def cache_info() -> None:
     """Where compiled kernels are kept, and how many."""
-    from anymetal.msl.cache import default_store  # noqa: PLC0415
+    from anymetal.store.cache import default_store  # noqa: PLC0415
 
     usage = default_store().usage()
     table = Table(show_header=False, box=None)
@@ -123,7 +123,7 @@ def cache_info() -> None:
 @cache_app.command("clear")
 def cache_clear() -> None:
     """Remove all compiled kernels."""
-    from anymetal.msl.cache import default_store  # noqa: PLC0415
+    from anymetal.store.cache import default_store  # noqa: PLC0415
 
     before = default_store().clear()
     print(f"removed {before.entries} entries, {_megabytes(before.size)}, from {before.directory}")

@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from anymetal.bench import history, svg
-from anymetal.bench.machine import Machine, describe, load
-from anymetal.bench.measure import (
+from anymetal.cli.evidence import chosen_dtypes, with_progress
+from anymetal.evidence import history, svg
+from anymetal.evidence.machine import Machine, describe, load
+from anymetal.evidence.measure import (
     CONTENDERS,
     OURS,
     Effort,
@@ -23,9 +24,8 @@ from anymetal.bench.measure import (
     exercises,
     measure_rows,
 )
-from anymetal.cli.evidence import chosen_dtypes, with_progress
 from anymetal.launch.timing import Times
-from anymetal.ops.declare import OPERATORS, Operator
+from anymetal.ops.declare.declare import OPERATORS, Operator
 
 __all__ = ["Effort", "Outputs", "run"]
 

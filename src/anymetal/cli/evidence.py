@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 if TYPE_CHECKING:
     import torch
 
-    from anymetal.ops.declare import Operator
+    from anymetal.ops.declare.declare import Operator
 
 Item = TypeVar("Item")
 
@@ -134,7 +134,7 @@ def console() -> Console:
 def chosen_operators(names: list[str] | None) -> list[Operator]:
     """The operators that are named, their gradients with them; a wrong name is wrong usage."""
     import anymetal.ops  # noqa: PLC0415
-    from anymetal.ops.declare import OPERATORS  # noqa: PLC0415
+    from anymetal.ops.declare.declare import OPERATORS  # noqa: PLC0415
 
     del anymetal
     for name in names or ():
@@ -149,7 +149,7 @@ def chosen_device(name: str | None) -> torch.device:
     """The device to run on, which must be there."""
     import torch  # noqa: PLC0415
 
-    from anymetal.bench.machine import best_device  # noqa: PLC0415
+    from anymetal.evidence.machine import best_device  # noqa: PLC0415
 
     if name is None:
         return best_device()
@@ -164,7 +164,7 @@ def chosen_device(name: str | None) -> torch.device:
 
 def chosen_dtypes(names: list[str] | None) -> list[torch.dtype] | None:
     """The dtypes of these names, or None for all of an operator's."""
-    from anymetal.ops.variants import DTYPE_NAMES  # noqa: PLC0415
+    from anymetal.ops.declare.variants import DTYPE_NAMES  # noqa: PLC0415
 
     by_name = {name: dtype for dtype, name in DTYPE_NAMES.items()}
     for name in names or ():

@@ -13,12 +13,12 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
-from anymetal.bench import accuracy, health_page
-from anymetal.bench.health import Health, Plan, compare_engines, examine, passed
-from anymetal.bench.judge import Judgement
-from anymetal.bench.machine import describe
 from anymetal.cli.evidence import with_progress
-from anymetal.ops.declare import Operator
+from anymetal.evidence import accuracy, health_page
+from anymetal.evidence.health import Health, Plan, compare_engines, examine, passed
+from anymetal.evidence.judge import Judgement
+from anymetal.evidence.machine import describe
+from anymetal.ops.declare.declare import Operator
 
 DTYPES = ("fp32", "fp16", "bf16")
 

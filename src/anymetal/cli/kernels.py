@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from anymetal.cli.files import Options, source_of
-from anymetal.engines.coroutine import CoroutineEngine, CoroutineExecutable
+from anymetal.engines.cpu.threads import CoroutineEngine, CoroutineExecutable
 from anymetal.errors import AnymetalError, UnsetConstantError
 from anymetal.msl.compile import compile_program
 from anymetal.msl.prepare import prepare

@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from anymetal.bench.machine import Machine, describe
-from anymetal.bench.tuning import subjects
 from anymetal.cli.bench import forwards
 from anymetal.cli.evidence import chosen_dtypes, with_progress
-from anymetal.launch.policy import Question, user_file
-from anymetal.launch.tune import exported, sweep
-from anymetal.launch.tuning_cache import Trial, Tuned, keep, read
-from anymetal.ops.declare import Operator
+from anymetal.evidence.machine import Machine, describe
+from anymetal.evidence.tuning import subjects
+from anymetal.ops.declare.declare import Operator
+from anymetal.policy.policy import Question, user_file
+from anymetal.policy.tune import exported, sweep
+from anymetal.policy.tuning_cache import Trial, Tuned, keep, read
 
 Result = tuple[Question, Tuned]
 

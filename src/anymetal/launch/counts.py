@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
-from anymetal.engines.coroutine import CoroutineEngine, CoroutineExecutable
+from anymetal.engines.cpu.threads import CoroutineEngine, CoroutineExecutable
 from anymetal.launch.workshop import Workshop
 from anymetal.msl.compile import compile_program
 from anymetal.nouns import Program, Scalar

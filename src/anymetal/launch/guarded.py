@@ -15,13 +15,13 @@ from typing import Any
 import torch
 
 from anymetal.launch.counts import Counts
-from anymetal.launch.policy_file import MAX_GROUP_SIZE
 from anymetal.launch.validate import (
     INDEX_LIMIT,
     check_group,
     check_index_range,
     uses_simdgroups,
 )
+from anymetal.policy.policy_file import MAX_GROUP_SIZE
 
 
 @dataclass(frozen=True)

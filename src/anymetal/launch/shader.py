@@ -16,8 +16,8 @@ from anymetal import settings
 from anymetal.checker.context import ActiveCheck, active, report_limit
 from anymetal.device.enabling import command_queue
 from anymetal.device.queue import CommandQueue
-from anymetal.engines.coroutine import CoroutineExecutable
-from anymetal.engines.regions import NotVectorisable
+from anymetal.engines.cpu.simdgroups import NotVectorisable
+from anymetal.engines.cpu.threads import CoroutineExecutable
 from anymetal.errors import LimitError
 from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Extent, Frame, Sizes, extent
 from anymetal.launch.counts import Counts, compile_counting

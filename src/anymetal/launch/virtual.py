@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anymetal.device.services import Services
 from anymetal.launch.shader import compile_shader
-from anymetal.msl.cache import default_store
+from anymetal.store.cache import default_store
 
 
 def services() -> Services:

@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anymetal import settings
-from anymetal.engines.coroutine import CoroutineEngine, CoroutineExecutable
-from anymetal.engines.coroutine.runtime import start_early
-from anymetal.engines.regions import NotVectorisable, RegionsEngine
+from anymetal.engines.cpu.runtime import start_early
+from anymetal.engines.cpu.simdgroups import NotVectorisable, RegionsEngine
+from anymetal.engines.cpu.threads import CoroutineEngine, CoroutineExecutable
 from anymetal.errors import EngineError
-from anymetal.msl.cache import default_store, digest_of
 from anymetal.msl.check import check_all
 from anymetal.msl.clang import precompile_early
 from anymetal.msl.compile import compile_program
 from anymetal.msl.prepare import prepare
 from anymetal.nouns import Position, Prepared, Program, Scalar, Source
+from anymetal.store.cache import default_store, digest_of
 
 if TYPE_CHECKING:
     from anymetal.checker.program import CheckedProgram
@@ -43,7 +43,7 @@ REGIONS = RegionsEngine()
 
 _PACKAGE = Path(__file__).parent.parent
 # The rooms whose code decides what an executable looks like.
-_COMPILER_ROOMS = ("msl", "passes", "engines", "checker")
+_COMPILER_ROOMS = ("msl", "passes", "engines", "checker", "store")
 
 # Executables alive in this process: the same source compiled twice gives the same code.
 _alive: weakref.WeakValueDictionary[str, CoroutineExecutable] = weakref.WeakValueDictionary()

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anymetal.errors import ToolchainError
-from anymetal.msl.cache import default_store, digest_of
+from anymetal.store.cache import default_store, digest_of
 
 INCLUDE_DIR = Path(__file__).parent / "include"
 INPUT_NAME = "anymetal-input.cpp"

@@ -5,23 +5,24 @@
 
 from __future__ import annotations
 
-from anymetal.ops import modules, variants
-from anymetal.ops.attention import scaled_dot_product_attention
-from anymetal.ops.basics import axpy, axpy_, copy, copy_, fill, fill_
-from anymetal.ops.biased import bias_gelu, bias_silu
-from anymetal.ops.elementwise import gelu, relu_squared, sigmoid, sigmoid_, silu
-from anymetal.ops.gated import geglu, swiglu
-from anymetal.ops.group_norm import group_norm
-from anymetal.ops.matmul import addmm, linear, matmul
-from anymetal.ops.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
-from anymetal.ops.paged_attention import paged_attention
-from anymetal.ops.paged_blocks import copy_blocks, reshape_and_cache, swap_blocks
-from anymetal.ops.paged_cache import PagedCache
-from anymetal.ops.quant import Quantized, dequantize, quantize
-from anymetal.ops.quant_linear import quantized_linear
-from anymetal.ops.quant_modules import QuantizedLinear, quantize_model
-from anymetal.ops.rope import rope
-from anymetal.ops.softmax import log_softmax, softmax
+from anymetal.ops import modules
+from anymetal.ops.activations.biased import bias_gelu, bias_silu
+from anymetal.ops.activations.elementwise import gelu, relu_squared, sigmoid, sigmoid_, silu
+from anymetal.ops.activations.gated import geglu, swiglu
+from anymetal.ops.attention.attention import scaled_dot_product_attention
+from anymetal.ops.basics.basics import axpy, axpy_, copy, copy_, fill, fill_
+from anymetal.ops.declare import variants
+from anymetal.ops.matmul.matmul import addmm, linear, matmul
+from anymetal.ops.norms.group_norm import group_norm
+from anymetal.ops.norms.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
+from anymetal.ops.paged.paged_attention import paged_attention
+from anymetal.ops.paged.paged_blocks import copy_blocks, reshape_and_cache, swap_blocks
+from anymetal.ops.paged.paged_cache import PagedCache
+from anymetal.ops.quantised.quant import Quantized, dequantize, quantize
+from anymetal.ops.quantised.quant_linear import quantized_linear
+from anymetal.ops.quantised.quant_modules import QuantizedLinear, quantize_model
+from anymetal.ops.rope.rope import rope
+from anymetal.ops.softmax.softmax import log_softmax, softmax
 
 __all__ = [
     "PagedCache",

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from anymetal.ops.biased import bias_gelu, bias_silu
-from anymetal.ops.elementwise import gelu, relu_squared, sigmoid, silu
-from anymetal.ops.gated import geglu, swiglu
-from anymetal.ops.group_norm import group_norm
-from anymetal.ops.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
-from anymetal.ops.rope import BASE, rope
-from anymetal.ops.softmax import log_softmax, softmax
+from anymetal.ops.activations.biased import bias_gelu, bias_silu
+from anymetal.ops.activations.elementwise import gelu, relu_squared, sigmoid, silu
+from anymetal.ops.activations.gated import geglu, swiglu
+from anymetal.ops.norms.group_norm import group_norm
+from anymetal.ops.norms.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
+from anymetal.ops.rope.rope import BASE, rope
+from anymetal.ops.softmax.softmax import log_softmax, softmax
 
 __all__ = [
     "GELU",

@@ -2,7 +2,7 @@
 
 Each `am_suspend` becomes `llvm.coro.suspend` after the thread has written down where it stands: a
 site number in loop-aware order, and what it waits for. The scheduler
-(engines/coroutine/runtime.cpp) resumes the lanes at the lowest site first.
+(engines/cpu/runtime.cpp) resumes the lanes at the lowest site first.
 
 A lane that skips a collective inside a loop must not run ahead into the next iteration and meet the
 others there. Loops with such a collective get one more suspend at the end of each iteration.

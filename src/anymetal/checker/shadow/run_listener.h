@@ -1,6 +1,6 @@
 // The checker as listener of a run: it keeps the time, and looks at how threads meet.
 //
-// Stands in place of engines/coroutine/run_listener.h when the runtime is compiled for checking.
+// Stands in place of engines/cpu/run_listener.h when the runtime is compiled for checking.
 #pragma once
 
 #include "findings.h"

@@ -1,6 +1,6 @@
 // One log message of a kernel, as the metal_logging header hands it to the engine's runtime.
 //
-// The text is formatted later, in Python (engines/coroutine/log_format.py mirrors this structure).
+// The text is formatted later, in Python (engines/cpu/log_format.py mirrors this structure).
 // The strings are literals of the kernel: they live as long as its code.
 #pragma once
 #include <anymetal/machine.h>

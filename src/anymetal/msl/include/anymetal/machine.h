@@ -1,7 +1,7 @@
 // The machine a kernel runs on: one thread, its simdgroup, its threadgroup.
 //
 // Two parties include this file. The metal_* headers call the four primitives at the end; the CPU
-// engine's runtime (engines/coroutine/runtime.cpp) fills the structures and provides what the passes
+// engine's runtime (engines/cpu/runtime.cpp) fills the structures and provides what the passes
 // put in the primitives' place. No other code may depend on the layout.
 #pragma once
 

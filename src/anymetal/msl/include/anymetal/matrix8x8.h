@@ -67,7 +67,7 @@ AM_INLINE void am_matrix_clear(am_matrix_operands<A, B, C>* operands, unsigned a
 }
 
 // This lane's two elements of a * b + c, for an engine that runs all lanes at once: it writes the product
-// in vectors in place of these calls (passes/lanes/matrix.py), rounding as above. Other engines never
+// in vectors in place of these calls (passes/simdgroup/matrix.py), rounding as above. Other engines never
 // come here.
 extern "C" __attribute__((const)) bool am_all_lanes_at_once();
 template <class R, class A, class B, class C>

@@ -1,0 +1,474 @@
+// Runs a kernel over a grid: threadgroups on worker threads, the threads of one threadgroup in turn.
+//
+// Compiled once by clang without any standard library and linked in memory beside the kernels. What it
+// needs of the system (threads, signals, memory) is declared in system.h.
+#include <anymetal/machine.h>
+
+#include "log_sink.h"
+#include "scheduler.h"
+#include "system.h"
+
+namespace {
+
+enum Outcome : int { kFinished = 0, kInterrupted = 1, kTimedOut = 2, kNoMemory = 3 };
+
+constexpr unsigned kMaxWorkers = 64;
+
+// One launch as Python describes it; engines/cpu/runtime.py mirrors this structure.
+struct Launch {
+  void* const* buffers;
+  unsigned threads[3];
+  unsigned group_size[3];
+  unsigned workers;
+  unsigned on_main_thread;  // 1: Ctrl-C is delivered to the calling thread
+  double time_limit;        // seconds without a finished threadgroup; 0: none
+  LogSink* log;
+  void* listener_data;
+  void* kernel;              // am_coroutine, am_group_main or am_thread_main
+  unsigned long frame_size;  // 0: the kernel never stops
+  unsigned long by_simdgroup;  // 1: the kernel runs a simdgroup at a time
+  void* edge_kernel;  // by_simdgroup: for threadgroups that the grid's edge cuts; may be the same
+  unsigned long edge_frame_size;
+  unsigned long static_memory;
+  unsigned long dynamic_memory[31];
+};
+
+struct Run {
+  const Launch* launch;
+  unsigned groups[3];
+  unsigned long total;
+  unsigned long chunk;
+  unsigned long next;      // atomic: first threadgroup nobody has taken
+  unsigned long finished;  // atomic: threadgroups done, the watchdog's sign of progress
+  int stop;                // atomic: an Outcome other than kFinished
+  unsigned long seen;      // the watchdog's: `finished` when it last changed, and when that was
+  double seen_at;
+};
+
+// A thread that executes kernels. `run` is set while it is inside kernel code and may be jumped out of.
+struct Worker {
+  GroupState state;
+  JumpBuffer escape;
+  Run* run;           // atomic
+  unsigned busy_log;  // atomic: inside am_log, must not be jumped out of
+  PthreadHandle thread;
+};
+
+struct Pool {
+  Mutex mutex;
+  Condition posted;
+  Condition done;
+  Mutex launches;       // held by the launch that uses the pool
+  Worker* workers[kMaxWorkers];
+  unsigned started;     // pool threads that exist, besides callers
+  unsigned wanted;      // pool threads the current job wants
+  unsigned joined;      // of those, how many took it
+  unsigned left;        // and how many are through
+  unsigned long job;    // number of the current job
+  Run* run;
+  bool watchdog_started;
+  Mutex watching;       // held while the watchdog looks at runs
+  Mutex evicting;       // held while kEvictSignal is ours
+};
+
+Pool* pool;
+
+unsigned long divide_up(unsigned long value, unsigned long by) { return (value + by - 1) / by; }
+
+// --- one threadgroup -------------------------------------------------------------------------------
+
+void place_group(const Run& run, unsigned long number, am_group& group) {
+  const Launch& launch = *run.launch;
+  group.position[0] = number % run.groups[0];
+  group.position[1] = number / run.groups[0] % run.groups[1];
+  group.position[2] = number / run.groups[0] / run.groups[1];
+  group.threads = 1;
+  for (int axis = 0; axis < 3; ++axis) {
+    unsigned long start = (unsigned long)group.position[axis] * launch.group_size[axis];
+    unsigned long rest = launch.threads[axis] - start;
+    group.size[axis] = rest < launch.group_size[axis] ? rest : launch.group_size[axis];
+    group.threads *= group.size[axis];
+  }
+  group.simdgroups = divide_up(group.threads, AM_SIMD_WIDTH);
+}
+
+void describe_grid(const Run& run, am_group& group) {
+  const Launch& launch = *run.launch;
+  unsigned nominal = 1;
+  for (int axis = 0; axis < 3; ++axis) {
+    group.nominal_size[axis] = launch.group_size[axis];
+    group.groups[axis] = run.groups[axis];
+    group.grid[axis] = launch.threads[axis];
+    nominal *= launch.group_size[axis];
+  }
+  group.nominal_simdgroups = divide_up(nominal, AM_SIMD_WIDTH);
+  group.log = launch.log;
+  group.listener_data = launch.listener_data;
+}
+
+bool prepare_worker(Worker& worker, const Run& run) {
+  const Launch& launch = *run.launch;
+  unsigned long nominal =
+      (unsigned long)launch.group_size[0] * launch.group_size[1] * launch.group_size[2];
+  unsigned long memory = divide_up(launch.static_memory, 64) * 64;
+  unsigned long offsets[31];
+  for (int i = 0; i < 31; ++i) {
+    offsets[i] = memory;
+    memory += divide_up(launch.dynamic_memory[i], 64) * 64;
+  }
+  unsigned long frame_size =
+      launch.frame_size > launch.edge_frame_size ? launch.frame_size : launch.edge_frame_size;
+  if (launch.by_simdgroup) nominal = divide_up(nominal, AM_SIMD_WIDTH);
+  if (!worker.state.reserve(nominal, frame_size, memory)) return false;
+  am_group& group = worker.state.group;
+  describe_grid(run, group);
+  group.threadgroup_memory = worker.state.memory;
+  for (int i = 0; i < 31; ++i)
+    group.dynamic_memory[i] = launch.dynamic_memory[i] ? worker.state.memory + offsets[i] : nullptr;
+  worker.state.listener.launch_started(launch.listener_data, group, worker.state.frames,
+                                       nominal * launch.frame_size);
+  return true;
+}
+
+// Whether the grid's edge cuts a threadgroup: then its lanes lie otherwise than in the others.
+bool is_cut(const am_group& group) {
+  for (int axis = 0; axis < 3; ++axis)
+    if (group.size[axis] != group.nominal_size[axis]) return true;
+  return false;
+}
+
+void run_vectorised(GroupState& state, const Launch& launch) {
+  bool cut = is_cut(state.group);
+  void* kernel = cut ? launch.edge_kernel : launch.kernel;
+  unsigned long frame_size = cut ? launch.edge_frame_size : launch.frame_size;
+  if (frame_size)
+    state.run_waiting_simdgroups((Coroutine)kernel, launch.buffers, frame_size);
+  else
+    state.run_simdgroups((SimdgroupKernel)kernel, launch.buffers);
+}
+
+void run_group(Worker& worker, const Run& run, unsigned long number) {
+  place_group(run, number, worker.state.group);
+  GroupState& state = worker.state;
+  state.listener.group_started(state.group, number);
+  const Launch& launch = *run.launch;
+  if (launch.by_simdgroup)
+    run_vectorised(state, launch);
+  else if (launch.frame_size)
+    state.run_coroutines((Coroutine)launch.kernel, launch.buffers, launch.frame_size);
+  else
+    ((GroupLoop)launch.kernel)(launch.buffers, &state.group);
+  state.listener.group_finished(state.group);
+}
+
+// --- a worker's share ------------------------------------------------------------------------------
+
+void take_groups(Worker& worker, Run& run) {
+  for (;;) {
+    unsigned long first = __atomic_fetch_add(&run.next, run.chunk, __ATOMIC_RELAXED);
+    if (first >= run.total) return;
+    unsigned long end = first + run.chunk < run.total ? first + run.chunk : run.total;
+    for (unsigned long number = first; number < end; ++number) {
+      if (__atomic_load_n(&run.stop, __ATOMIC_RELAXED)) return;
+      run_group(worker, run, number);
+      __atomic_fetch_add(&run.finished, 1, __ATOMIC_RELAXED);
+    }
+  }
+}
+
+// Works on the launch until it is done or stopped; a stop may jump out of the kernel.
+__attribute__((noinline)) void work_on(Worker& worker, Run& run) {
+  if (!prepare_worker(worker, run)) {
+    __atomic_store_n(&run.stop, (int)kNoMemory, __ATOMIC_RELAXED);
+    return;
+  }
+  if (_setjmp(&worker.escape) == 0) {
+    __atomic_store_n(&worker.run, &run, __ATOMIC_SEQ_CST);
+    take_groups(worker, run);
+  }
+  __atomic_store_n(&worker.run, (Run*)nullptr, __ATOMIC_SEQ_CST);
+}
+
+// --- stopping --------------------------------------------------------------------------------------
+
+Worker* worker_of_this_thread() {
+  PthreadHandle self = pthread_self();
+  for (unsigned i = 0; i < kMaxWorkers; ++i) {
+    Worker* worker = __atomic_load_n(&pool->workers[i], __ATOMIC_ACQUIRE);
+    if (worker && __atomic_load_n(&worker->run, __ATOMIC_SEQ_CST) && worker->thread == self)
+      return worker;
+  }
+  return nullptr;
+}
+
+void leave_kernel(int signal) {
+  Worker* worker = worker_of_this_thread();
+  if (!worker || __atomic_load_n(&worker->busy_log, __ATOMIC_SEQ_CST)) return;
+  if (!__atomic_load_n(&worker->run->stop, __ATOMIC_SEQ_CST)) return;
+  __atomic_store_n(&worker->run, (Run*)nullptr, __ATOMIC_SEQ_CST);
+  unblock_signal(signal);
+  _longjmp(&worker->escape, 1);
+}
+
+SignalAction action_before;
+Run* interruptible;  // atomic: the launch that Ctrl-C stops
+
+// Ctrl-C on the thread that launched: Python's own handler notes it, and the kernel is left at once.
+void on_interrupt(int signal) {
+  action_before.handler(signal);
+  Run* run = __atomic_load_n(&interruptible, __ATOMIC_SEQ_CST);
+  if (!run) return;
+  __atomic_store_n(&run->stop, (int)kInterrupted, __ATOMIC_SEQ_CST);
+  leave_kernel(signal);
+}
+
+bool any_worker_in(const Run* run) {
+  for (unsigned i = 0; i < kMaxWorkers; ++i) {
+    Worker* worker = __atomic_load_n(&pool->workers[i], __ATOMIC_ACQUIRE);
+    if (worker && __atomic_load_n(&worker->run, __ATOMIC_SEQ_CST) == run) return true;
+  }
+  return false;
+}
+
+// Sends every thread that is still inside the kernel out of it, until none is left.
+void evict(Run* run) {
+  pthread_mutex_lock(&pool->evicting);
+  SignalAction before;
+  install_handler(kEvictSignal, leave_kernel, before);
+  while (any_worker_in(run)) {
+    for (unsigned i = 0; i < kMaxWorkers; ++i) {
+      Worker* worker = __atomic_load_n(&pool->workers[i], __ATOMIC_ACQUIRE);
+      if (worker && __atomic_load_n(&worker->run, __ATOMIC_SEQ_CST) == run)
+        pthread_kill(worker->thread, kEvictSignal);
+    }
+    usleep(1000);
+  }
+  sigaction(kEvictSignal, &before, nullptr);
+  pthread_mutex_unlock(&pool->evicting);
+}
+
+constexpr unsigned kWatchInterval = 50 * 1000;  // microseconds
+
+// Stops the run if it has finished no threadgroup for longer than its limit.
+void look_after(Run* run) {
+  unsigned long finished = __atomic_load_n(&run->finished, __ATOMIC_RELAXED);
+  if (finished != run->seen || run->seen_at == 0) {
+    run->seen = finished;
+    run->seen_at = now();
+  } else if (now() - run->seen_at > run->launch->time_limit) {
+    __atomic_store_n(&run->stop, (int)kTimedOut, __ATOMIC_SEQ_CST);
+    evict(run);
+  }
+}
+
+// A launch ends by passing through `watching`, so a run seen under it stays alive.
+void* watchdog_main(void*) {
+  block_all_signals_but(0);
+  for (;;) {
+    usleep(kWatchInterval);
+    pthread_mutex_lock(&pool->watching);
+    for (unsigned i = 0; i < kMaxWorkers; ++i) {
+      Worker* worker = __atomic_load_n(&pool->workers[i], __ATOMIC_ACQUIRE);
+      Run* run = worker ? __atomic_load_n(&worker->run, __ATOMIC_SEQ_CST) : nullptr;
+      if (run && run->launch->time_limit > 0) look_after(run);
+    }
+    pthread_mutex_unlock(&pool->watching);
+  }
+}
+
+// --- the pool --------------------------------------------------------------------------------------
+
+Worker* register_worker() {
+  Worker* worker = (Worker*)calloc(1, sizeof(Worker));
+  if (!worker) return nullptr;
+  worker->thread = pthread_self();
+  for (unsigned i = 0; i < kMaxWorkers; ++i) {
+    Worker* expected = nullptr;
+    if (__atomic_compare_exchange_n(&pool->workers[i], &expected, worker, false, __ATOMIC_SEQ_CST,
+                                    __ATOMIC_SEQ_CST))
+      return worker;
+  }
+  free(worker);
+  return nullptr;
+}
+
+void* worker_main(void*) {
+  block_all_signals_but(kEvictSignal);
+  pthread_mutex_lock(&pool->mutex);
+  Worker* worker = register_worker();
+  unsigned long done = 0;
+  while (worker) {
+    while (pool->job == done || pool->joined >= pool->wanted) {
+      done = pool->job;
+      pthread_cond_wait(&pool->posted, &pool->mutex);
+    }
+    done = pool->job;
+    ++pool->joined;
+    Run* run = pool->run;
+    pthread_mutex_unlock(&pool->mutex);
+    work_on(*worker, *run);
+    pthread_mutex_lock(&pool->mutex);
+    if (++pool->left == pool->joined) pthread_cond_signal(&pool->done);
+  }
+  pthread_mutex_unlock(&pool->mutex);
+  return nullptr;
+}
+
+void start_threads(unsigned count) {
+  while (pool->started < count && pool->started < kMaxWorkers - 8) {
+    if (!start_thread(worker_main)) return;
+    ++pool->started;
+  }
+}
+
+void post(Run& run, unsigned helpers) {
+  pthread_mutex_lock(&pool->mutex);
+  start_threads(helpers);
+  pool->run = &run;
+  pool->wanted = helpers;
+  pool->joined = pool->left = 0;
+  ++pool->job;
+  pthread_cond_broadcast(&pool->posted);
+  pthread_mutex_unlock(&pool->mutex);
+}
+
+void collect(Run& run) {
+  pthread_mutex_lock(&pool->mutex);
+  pool->wanted = 0;  // nobody joins any more
+  while (pool->left < pool->joined) {
+    // Woken now and then: Ctrl-C sets `stop` but cannot wake this wait.
+    wait_at_most(pool->done, pool->mutex, 0.02);
+    if (__atomic_load_n(&run.stop, __ATOMIC_SEQ_CST) == kFinished) continue;
+    pthread_mutex_unlock(&pool->mutex);
+    evict(&run);
+    pthread_mutex_lock(&pool->mutex);
+  }
+  pthread_mutex_unlock(&pool->mutex);
+}
+
+// --- a launch --------------------------------------------------------------------------------------
+
+void start_watchdog() {
+  pthread_mutex_lock(&pool->mutex);
+  if (!pool->watchdog_started) pool->watchdog_started = start_thread(watchdog_main);
+  pthread_mutex_unlock(&pool->mutex);
+}
+
+void measure(Run& run, const Launch& launch, unsigned workers) {
+  run.total = 1;
+  for (int axis = 0; axis < 3; ++axis) {
+    run.groups[axis] = divide_up(launch.threads[axis], launch.group_size[axis]);
+    run.total *= run.groups[axis];
+  }
+  run.chunk = run.total / (workers * 16ul);
+  if (run.chunk == 0) run.chunk = 1;
+}
+
+// Below this many threads in the grid, waking other processors costs more than it gives.
+constexpr unsigned long kWorthSharing = 8192;
+
+unsigned useful_workers(const Launch& launch, const Run& run) {
+  unsigned long threads = 1;
+  for (int axis = 0; axis < 3; ++axis) threads *= launch.threads[axis];
+  if (threads < kWorthSharing || run.total < 2) return 1;
+  return run.total < launch.workers ? (unsigned)run.total : launch.workers;
+}
+
+Worker* idle_caller;  // atomic: a worker structure kept for the next launch from outside the pool
+
+Worker* borrow_worker() {
+  Worker* worker = __atomic_exchange_n(&idle_caller, (Worker*)nullptr, __ATOMIC_SEQ_CST);
+  if (!worker) worker = register_worker();
+  if (worker) worker->thread = pthread_self();
+  return worker;
+}
+
+void give_back(Worker* worker) {
+  Worker* expected = nullptr;
+  if (__atomic_compare_exchange_n(&idle_caller, &expected, worker, false, __ATOMIC_SEQ_CST,
+                                  __ATOMIC_SEQ_CST))
+    return;
+  for (unsigned i = 0; i < kMaxWorkers; ++i)
+    if (pool->workers[i] == worker)
+      __atomic_store_n(&pool->workers[i], (Worker*)nullptr, __ATOMIC_SEQ_CST);
+  worker->state.release();
+  free(worker);
+}
+
+void run_shared(Worker& worker, Run& run, unsigned workers) {
+  if (workers > 1) post(run, workers - 1);
+  work_on(worker, run);
+  if (workers > 1) collect(run);
+}
+
+}  // namespace
+
+extern "C" {
+
+// After a fork the pool's threads are gone: the child starts a pool of its own.
+void am_runtime_reset() {
+  pool = (Pool*)calloc(1, sizeof(Pool));
+  idle_caller = nullptr;
+  pthread_mutex_init(&pool->mutex, nullptr);
+  pthread_mutex_init(&pool->launches, nullptr);
+  pthread_mutex_init(&pool->watching, nullptr);
+  pthread_mutex_init(&pool->evicting, nullptr);
+  pthread_cond_init(&pool->posted, nullptr);
+  pthread_cond_init(&pool->done, nullptr);
+}
+
+unsigned long am_frame_size(void* coroutine) {
+  unsigned long size = 0;
+  ((Coroutine)coroutine)(nullptr, nullptr, nullptr, &size);
+  return divide_up(size, 64) * 64;
+}
+
+// x86 without AVX512-BF16 calls this for every rounding to bfloat; to nearest, ties to even.
+__bf16 __truncsfbf2(float value) {
+  unsigned bits = __builtin_bit_cast(unsigned, value);
+  bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  unsigned rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+  return __builtin_bit_cast(__bf16, (unsigned short)(nan ? bits >> 16 | 0x40u : rounded));
+}
+
+int am_run(const Launch* launch) {
+  Run run = {};
+  run.launch = launch;
+  measure(run, *launch, launch->workers);
+  Worker* worker = borrow_worker();
+  if (!worker) return kNoMemory;
+  // One launch at a time uses the pool; others run on their own thread beside it.
+  bool owner = pthread_mutex_trylock(&pool->launches) == 0;
+  unsigned workers = owner ? useful_workers(*launch, run) : 1;
+  if (launch->time_limit > 0 && !pool->watchdog_started) start_watchdog();
+  SignalAction before;
+  bool guarded = launch->on_main_thread && replace_handler(kInterruptSignal, on_interrupt, before);
+  if (guarded) {
+    action_before = before;
+    __atomic_store_n(&interruptible, &run, __ATOMIC_SEQ_CST);
+  }
+  run_shared(*worker, run, workers);
+  pthread_mutex_lock(&pool->watching);
+  pthread_mutex_unlock(&pool->watching);
+  if (guarded) {
+    __atomic_store_n(&interruptible, (Run*)nullptr, __ATOMIC_SEQ_CST);
+    sigaction(kInterruptSignal, &before, nullptr);
+  }
+  if (owner) pthread_mutex_unlock(&pool->launches);
+  give_back(worker);
+  return run.stop;
+}
+
+void am_free_log(LogSink* sink) {
+  free(sink->data);
+  sink->data = nullptr;
+}
+
+void am_log(am_group* group, int level, const char* subsystem, const char* category,
+            const char* format, const am_log_value* values, unsigned count) {
+  Worker* worker = worker_of_this_thread();
+  if (worker) __atomic_store_n(&worker->busy_log, 1u, __ATOMIC_SEQ_CST);
+append_log(*(LogSink*)group->log, {subsystem, category, format, level, count}, values);
+  if (worker) __atomic_store_n(&worker->busy_log, 0u, __ATOMIC_SEQ_CST);
+}
+}

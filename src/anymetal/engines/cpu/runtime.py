@@ -1,0 +1,108 @@
+"""The runtime in C++ (runtime.cpp): built once, linked into this process, called from here."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import threading
+from pathlib import Path
+
+from anymetal.engines.cpu import jit
+from anymetal.errors import ToolchainError
+from anymetal.msl import clang
+from anymetal.store.cache import default_store, digest_of
+
+_SOURCES = ("runtime.cpp", "scheduler.h", "system.h", "log_sink.h", "run_listener.h")
+
+
+class LogSink(ctypes.Structure):
+    """log_sink.h's LogSink."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("size", ctypes.c_ulong),
+        ("capacity", ctypes.c_ulong),
+        ("dropped", ctypes.c_ulong),
+        ("locked", ctypes.c_uint),
+    )
+
+
+class LogRecord(ctypes.Structure):
+    """log_sink.h's LogRecord; its values follow it."""
+
+    _fields_ = (
+        ("subsystem", ctypes.c_char_p),
+        ("category", ctypes.c_char_p),
+        ("format", ctypes.c_char_p),
+        ("level", ctypes.c_int),
+        ("count", ctypes.c_uint),
+    )
+
+
+class Runtime:
+    """Entry points of the runtime: one instance for plain runs, another for checked ones."""
+
+    def __init__(self, code: bytes) -> None:
+        self._code = jit.LoadedCode(code)
+        self.address = self._code.address
+        self.run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)(self._code.address("am_run"))
+        self.frame_size = ctypes.CFUNCTYPE(ctypes.c_ulong, ctypes.c_void_p)(
+            self._code.address("am_frame_size")
+        )
+        self.free_log = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._code.address("am_free_log"))
+        reset = ctypes.CFUNCTYPE(None)(self._code.address("am_runtime_reset"))
+        reset()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=reset)
+
+
+def source_digest(include_dirs: tuple[Path, ...] = ()) -> str:
+    """Digest of the runtime's own sources: part of every key that depends on them."""
+    files = [Path(__file__).parent / name for name in _SOURCES]
+    files += [path for folder in include_dirs for path in sorted(folder.glob("*.h"))]
+    return digest_of(*(path.read_bytes() for path in files))
+
+
+def start_runtime(include_dirs: tuple[Path, ...] = ()) -> Runtime:
+    """Builds a runtime, or takes it from the store; headers in `include_dirs` stand before ours."""
+    store = default_store()
+    key = digest_of(source_digest(include_dirs), clang.toolchain_key())
+    entry = store.get("runtime", key)
+    if entry is not None:
+        return Runtime(entry.payload)
+    ir = clang.compile_support(Path(__file__).parent / "runtime.cpp", include_dirs)
+    code = jit.object_code(ir, level=2)
+    store.put("runtime", key, {}, code)
+    return Runtime(code)
+
+
+_start_lock = threading.Lock()
+
+
+@functools.cache
+def _start() -> Runtime:
+    runtime = start_runtime()
+    for symbol in ("am_log", "__truncsfbf2"):
+        jit.provide_symbol(symbol, runtime.address(symbol))
+    return runtime
+
+
+def runtime() -> Runtime:
+    """The runtime of this process, built and started at its first use."""
+    with _start_lock:
+        return _start()
+
+
+def start_early() -> None:
+    """Builds and starts the runtime beside whatever the caller does next, if it is not there
+    yet."""
+    if _start.cache_info().currsize == 0:
+        threading.Thread(target=_start_quietly, name="anymetal-runtime").start()
+
+
+def _start_quietly() -> None:
+    # Whoever needs the runtime meets the same error again, in a place where it can be handled.
+    with contextlib.suppress(ToolchainError):
+        runtime()

@@ -1,0 +1,460 @@
+"""Attention kernels: which one, instantiated for what, launched how.
+
+The kernels are templates. An instance for a type, a width and the options of a call is made when
+it is first needed: all of them together would be hundreds.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from anymetal.errors import LimitError
+from anymetal.launch.guarded import GuardedKernel
+from anymetal.launch.shader import compile_shader
+from anymetal.ops.attention.attention_call import (
+    Call,
+    dense_sinks,
+    dense_slopes,
+    full_mask,
+    like_query,
+    rows_in_memory,
+)
+from anymetal.ops.declare import variants
+from anymetal.ops.declare.declare import Operator
+from anymetal.ops.declare.kernel_file import SUFFIXES
+from anymetal.policy.policy import Choice, choose
+
+SIMDGROUP = 32
+# Rows of a matrix: what a simdgroup of the tiled kernels has.
+MATRIX = 8
+WIDTHS = (32, 64, 96, 128, 192, 256)
+ROWS = (1, 2, 4, 8)
+ACCESS_WIDTHS = (1, 2, 4)
+# Simdgroups of a decoding threadgroup, which leave their sums in its memory.
+MOST_DECODING = 16
+# As the kernels call their options.
+HAS_SOFTCAP, HAS_SLOPES, HAS_MASK, WANTS_MASK_GRADIENT = 1, 2, 4, 8
+
+Tensor = torch.Tensor
+Optional = torch.Tensor | None
+
+
+def instance(operator: Operator, template: str, *arguments: Any) -> Callable[..., None]:
+    """A kernel of an operator's file for template arguments, the last of which is a device."""
+    *values, device = arguments
+    words = tuple(str(value).lower() for value in values)
+    return _instance(operator.kernels.text, operator.source, template, words, device.type)
+
+
+@functools.cache
+def _instance(
+    text: str, source: str, template: str, arguments: tuple[str, ...], device_type: str
+) -> GuardedKernel:
+    name = "_".join((template, *arguments))
+    function = f"{template}<{', '.join(arguments)}>"
+    line = f'template [[host_name("{name}")]] [[kernel]] decltype({function}) {function};\n'
+    compiler = torch.mps.compile_shader if device_type == "mps" else _compiler(source)
+    return GuardedKernel(getattr(compiler(text + line), name), name)
+
+
+def _compiler(source: str) -> Callable[[str], Any]:
+    return lambda text: compile_shader(text, name=source)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A call in the form of the kernels: four dimensions each, dense rows, strides."""
+
+    operator: Operator
+    call: Call
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Optional
+    slopes: Tensor
+    sinks: Tensor
+
+    @property
+    def head_width(self) -> int:
+        """The width that kernels compute with."""
+        widest = max(self.call.width, self.call.value_width)
+        return next(width for width in WIDTHS if width >= widest)
+
+    @property
+    def ragged(self) -> bool:
+        return {self.call.width, self.call.value_width} != {self.head_width}
+
+    @property
+    def options(self) -> int:
+        call = self.call
+        return (
+            (HAS_SOFTCAP if call.softcap is not None else 0)
+            | (HAS_SLOPES if call.alibi_slopes is not None else 0)
+            | (HAS_MASK if call.attn_mask is not None else 0)
+        )
+
+    @property
+    def type(self) -> str:
+        return SUFFIXES[self.query.dtype]
+
+    @property
+    def mask_type(self) -> str:
+        return self.type if self.mask is None else SUFFIXES.get(self.mask.dtype, "bool")
+
+    @property
+    def given_mask(self) -> Tensor:
+        """Some tensor where there is no mask: it is not read."""
+        return self.query if self.mask is None else self.mask
+
+    @property
+    def mask_strides(self) -> list[int]:
+        return [0] * 4 if self.mask is None else list(self.mask.stride())
+
+    @property
+    def numbers(self) -> list[int]:
+        call = self.call
+        return [
+            call.queries,
+            call.keys,
+            call.width,
+            call.value_width,
+            call.heads,
+            call.heads // call.key_heads,
+            call.offset,
+            call.before,
+            call.after,
+            int(call.sinks is not None),
+        ]
+
+    @property
+    def factors(self) -> list[float]:
+        return [float(self.call.factor), float(self.call.softcap or 1.0)]
+
+    def choice(self, shape_class: str, strategy: str) -> Choice:
+        dtype, device = variants.DTYPE_NAMES[self.query.dtype], self.query.device.type
+        return choose(self.operator.name, dtype, shape_class, device, strategy)
+
+    def access_width(self, most: int, *tensors: Tensor) -> int:
+        """How many elements a lane may read at once: all rows must start at a multiple of them."""
+        count = max(size for size in ACCESS_WIDTHS if size <= max(most, 1))
+        while count > 1 and not self._divides(count, tensors):
+            count //= 2
+        return count
+
+    def _divides(self, count: int, tensors: tuple[Tensor, ...]) -> bool:
+        if self.head_width % (SIMDGROUP * count):
+            return False
+        sizes = [self.call.width, self.call.value_width]
+        for tensor in tensors:
+            sizes += [_start(tensor), *_walked_strides(tensor)]
+        return not any(size % count for size in sizes)
+
+    def record(self, strategy: str, count: int) -> None:
+        variants.record(self.operator.name, self.query.dtype, strategy, count)
+
+
+def problem_of(operator: Operator, call: Call) -> Problem:
+    blank = torch.empty(1, device=call.query.device)
+    slopes, sinks = dense_slopes(call), dense_sinks(call)
+    return Problem(
+        operator,
+        call,
+        rows_in_memory(call.query),
+        rows_in_memory(call.key),
+        rows_in_memory(call.value),
+        full_mask(call),
+        blank if slopes is None else slopes,
+        blank if sinks is None else sinks,
+    )
+
+
+def strides_of(*tensors: Tensor) -> list[int]:
+    """Batch, head and row of each."""
+    return [stride for tensor in tensors for stride in tensor.stride()[:3]]
+
+
+def _start(tensor: Tensor) -> int:
+    """Where a tensor begins, in elements; what data_ptr() gives on a GPU is no address."""
+    size = tensor.element_size()
+    return int(tensor.storage_offset()) if tensor.is_mps else tensor.data_ptr() // size
+
+
+def _walked_strides(tensor: Tensor) -> list[int]:
+    return [s for s, n in zip(tensor.stride()[:3], tensor.shape[:3], strict=True) if n > 1]
+
+
+# --- forward --------------------------------------------------------------------------------------
+
+
+def attend(operator: Operator, call: Call) -> tuple[Tensor, Tensor]:
+    """The result, and the logarithm of the sum of exponents of each query."""
+    result = like_query(call)
+    logarithms = call.query.new_empty(call.query.shape[:-1], dtype=torch.float32)
+    if result.numel() == 0 and logarithms.numel() == 0:
+        return result, logarithms
+    if call.keys == 0 and call.sinks is None:
+        return result.zero_(), logarithms.fill_(-torch.inf)
+    problem = problem_of(operator, call)
+    decode = problem.choice("any", "decode")
+    if call.queries <= decode.values["max_queries"]:
+        _decode(problem, decode, result, logarithms)
+    else:
+        _tiles(problem, problem.choice("any", "tiles"), result, logarithms)
+    return result, logarithms
+
+
+def _tiles(problem: Problem, choice: Choice, result: Tensor, logarithms: Tensor) -> None:
+    call = problem.call
+    count = problem.access_width(choice.values["width"], problem.key, problem.value)
+    problem.record("tiles", count)
+    kernel = instance(
+        problem.operator, "attention_tiles", problem.type, problem.mask_type, problem.head_width,
+        problem.ragged, count, problem.options, result.device,
+    )  # fmt: skip
+    blocks = _blocks(call.queries, choice)
+    kernel(
+        *_forward_arguments(problem, result, logarithms),
+        threads=(blocks * choice.group_size, call.heads, call.samples),
+        group_size=(choice.group_size, 1, 1),
+    )
+
+
+def _decode(problem: Problem, choice: Choice, result: Tensor, logarithms: Tensor) -> None:
+    """A threadgroup a few rows, or several where they would be too few for the device."""
+    call = problem.call
+    rows = call.queries * (call.heads // call.key_heads)
+    most = min(choice.values["rows"], rows, ROWS[-1])
+    at_once = next(size for size in ROWS if size >= most)
+    groups = -(-rows // at_once) * call.key_heads
+    split = problem.choice("few_long_rows", "two_phase")
+    partitioned = (
+        groups * call.samples <= split.values["max_groups"]
+        and call.keys >= split.values["min_keys"]
+    )
+    choice = split if partitioned else choice
+    _check_decoding(problem, choice)
+    part = -(-split.values["keys_per_part"] // SIMDGROUP) * SIMDGROUP
+    parts = -(-call.keys // part) if partitioned else 1
+    read = (problem.query, problem.key, problem.value)
+    count = problem.access_width(choice.values["width"], *read)
+    problem.record("two_phase" if partitioned else "decode", count)
+    kernel = instance(
+        problem.operator, "attention_decode", problem.type, problem.mask_type, problem.head_width,
+        problem.ragged, count, problem.options, at_once, partitioned, result.device,
+    )  # fmt: skip
+    places = logarithms.numel() * parts if partitioned else 1
+    sums = logarithms.new_empty(places, call.value_width if partitioned else 1)
+    states = logarithms.new_empty(places, 2)
+    kernel(
+        *_forward_arguments(problem, result, logarithms), part, sums, states,
+        threads=(parts * choice.group_size, groups, call.samples),
+        group_size=(choice.group_size, 1, 1),
+    )  # fmt: skip
+    if partitioned:
+        _reduce(problem, choice, result, logarithms, sums, states, parts)
+
+
+def _check_decoding(problem: Problem, choice: Choice) -> None:
+    if choice.group_size > MOST_DECODING * SIMDGROUP:
+        raise LimitError(
+            f"{problem.operator.name}: group_size {choice.group_size} ({choice.origin}) is more"
+            f" than decoding has room for, {MOST_DECODING * SIMDGROUP} threads. Choose another in a"
+            " policy file"
+        )
+
+
+def _reduce(
+    problem: Problem,
+    choice: Choice,
+    result: Tensor,
+    logarithms: Tensor,
+    sums: Tensor,
+    states: Tensor,
+    parts: int,
+) -> None:
+    kernel = instance(problem.operator, "attention_reduce", problem.type, result.device)
+    size = min(choice.group_size, -(-problem.call.value_width // SIMDGROUP) * SIMDGROUP)
+    kernel(
+        sums, states, result, logarithms, problem.sinks, problem.numbers,
+        _forward_strides(problem, result), parts,
+        threads=logarithms.numel() * size,
+        group_size=size,
+    )  # fmt: skip
+
+
+def _forward_arguments(problem: Problem, result: Tensor, logarithms: Tensor) -> tuple[Any, ...]:
+    return (
+        problem.query, problem.key, problem.value, result, logarithms, problem.given_mask,
+        problem.slopes, problem.sinks, problem.numbers, _forward_strides(problem, result),
+        problem.factors,
+    )  # fmt: skip
+
+
+def _forward_strides(problem: Problem, result: Tensor) -> list[int]:
+    read = (problem.query, problem.key, problem.value)
+    return strides_of(*read, rows_in_memory(result)) + problem.mask_strides
+
+
+def _blocks(rows: int, choice: Choice) -> int:
+    return -(-rows // (choice.group_size // SIMDGROUP * MATRIX))
+
+
+# --- backward -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Of all arguments; tensors without elements for those that are not there."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor
+    slopes: Tensor
+    sinks: Tensor
+
+
+def differentiate(
+    operator: Operator,
+    call: Call,
+    gradient: Tensor,
+    result: Tensor,
+    logarithms: Tensor,
+    mask_gradient: bool,
+) -> Gradients:
+    """The gradients of a call's arguments, from that of its result."""
+    problem = problem_of(operator, call)
+    gradient, logarithms = rows_in_memory(gradient), logarithms.contiguous()
+    query, key, value = blank_gradients(call)
+    blank = logarithms.new_empty(0)
+    slopes = torch.empty_like(logarithms) if call.alibi_slopes is not None else blank
+    scores = logarithms.new_empty(call.score_shape) if mask_gradient else blank
+    deltas = torch.empty_like(logarithms)
+    if deltas.numel():
+        _deltas(problem, gradient, rows_in_memory(result), deltas)
+    choice = problem.choice("any", "tiles")
+    read = (problem.query, problem.key, problem.value, gradient)
+    count = problem.access_width(choice.values["width"], *read)
+    backward = Backward(problem, choice, gradient, logarithms, deltas, count)
+    backward.to_query(query, slopes, scores)
+    backward.to_key_and_value(key, value)
+    found = _small(call, slopes, scores if mask_gradient else None, deltas, logarithms)
+    return Gradients(query, key, value, *found)
+
+
+def blank_gradients(call: Call) -> tuple[Tensor, Tensor, Tensor]:
+    """Room for the gradients of query, key and value."""
+    query, key, value = (
+        torch.empty_like(tensor, memory_format=torch.contiguous_format)
+        for tensor in (call.query, call.key, call.value)
+    )
+    return query, key, value
+
+
+def _deltas(problem: Problem, gradient: Tensor, result: Tensor, deltas: Tensor) -> None:
+    choice = problem.choice("any", "single_simdgroup")
+    problem.record("single_simdgroup", 1)
+    threads = deltas.numel() * SIMDGROUP
+    instance(problem.operator, "attention_delta", problem.type, gradient.device)(
+        gradient, result, deltas, problem.numbers, strides_of(gradient, result),
+        threads=threads, group_size=min(choice.group_size, threads),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Backward:
+    """The two sums of the gradient: over keys, and over queries."""
+
+    problem: Problem
+    choice: Choice
+    gradient: Tensor
+    logarithms: Tensor
+    deltas: Tensor
+    count: int
+
+    def to_query(self, result: Tensor, slopes: Tensor, scores: Tensor) -> None:
+        call = self.problem.call
+        if result.numel() == 0 and slopes.numel() == 0 and scores.numel() == 0:
+            return
+        if call.keys == 0 or self.gradient.numel() == 0:
+            for tensor in (result, slopes, scores):
+                tensor.zero_()
+            return
+        options = WANTS_MASK_GRADIENT if scores.numel() else 0
+        kernel = self._instance("attention_query_gradient", options)
+        kernel(
+            *self._read, result, _some(slopes, self.deltas), _some(scores, self.deltas),
+            self.problem.numbers, self._strides(result), self.problem.factors,
+            **self._shape(call.queries, call.heads),
+        )  # fmt: skip
+
+    def to_key_and_value(self, key: Tensor, value: Tensor) -> None:
+        call = self.problem.call
+        if key.numel() == 0 and value.numel() == 0:
+            return
+        if self.gradient.numel() == 0:
+            key.zero_()
+            value.zero_()
+            return
+        kernel = self._instance("attention_key_gradient", 0)
+        kernel(
+            *self._read, key, value,
+            self.problem.numbers, self._strides(key) + strides_of(rows_in_memory(value)),
+            self.problem.factors,
+            **self._shape(call.keys, call.key_heads),
+        )  # fmt: skip
+
+    @property
+    def _read(self) -> tuple[Tensor, ...]:
+        problem = self.problem
+        return (
+            problem.query, problem.key, problem.value, self.gradient, self.logarithms, self.deltas,
+            problem.given_mask, problem.slopes,
+        )  # fmt: skip
+
+    def _strides(self, result: Tensor) -> list[int]:
+        problem = self.problem
+        read = (problem.query, problem.key, problem.value, self.gradient)
+        return strides_of(*read, rows_in_memory(result)) + problem.mask_strides
+
+    def _instance(self, template: str, more_options: int) -> Callable[..., None]:
+        problem = self.problem
+        problem.record("tiles", self.count)
+        return instance(
+            problem.operator, template, problem.type, problem.mask_type, problem.head_width,
+            problem.ragged, self.count, problem.options | more_options, self.gradient.device,
+        )  # fmt: skip
+
+    def _shape(self, rows: int, heads: int) -> dict[str, Any]:
+        size = self.choice.group_size
+        blocks = _blocks(rows, self.choice)
+        threads = (blocks * size, heads, self.problem.call.samples)
+        return {"threads": threads, "group_size": (size, 1, 1)}
+
+
+def _some(tensor: Tensor, otherwise: Tensor) -> Tensor:
+    """A buffer in any case; it is not touched where the tensor has no elements."""
+    return tensor if tensor.numel() else otherwise
+
+
+def _small(
+    call: Call, slopes: Tensor, scores: Optional, deltas: Tensor, logarithms: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of mask, slopes and sinks: sums of what the kernels wrote."""
+    of_mask, of_slopes, of_sinks = (call.query.new_empty(0) for _ in range(3))
+    mask = call.attn_mask
+    if scores is not None and mask is not None:
+        of_mask = scores.sum_to_size(mask.shape).to(mask.dtype)
+    if call.alibi_slopes is not None:
+        each = slopes.sum(-1).sum_to_size(call.alibi_slopes.shape)
+        of_slopes = each.to(call.alibi_slopes.dtype)
+    if call.sinks is not None:
+        shares = torch.exp(call.sinks.float()[:, None] - logarithms)
+        each = -(shares * deltas).sum(-1).sum_to_size(call.sinks.shape)
+        of_sinks = each.to(call.sinks.dtype)
+    return of_mask, of_slopes, of_sinks

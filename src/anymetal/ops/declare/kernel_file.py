@@ -1,0 +1,58 @@
+"""A .metal file of the library: its text with our shared headers in it, compiled once a device."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anymetal.launch.guarded import GuardedKernel
+from anymetal.launch.shader import compile_shader
+
+FOLDER = Path(__file__).parent.parent
+_INCLUDE = re.compile(r'^#include "(shared/[\w.]+)"\n', re.MULTILINE)
+
+SUFFIXES = {torch.float32: "float", torch.float16: "half", torch.bfloat16: "bfloat"}
+
+
+class KernelFile:
+    """Kernels by name for the device of their tensors.
+
+    torch.mps.compile_shader takes one string, so the shared headers are put into the text here.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @functools.cached_property
+    def text(self) -> str:
+        return _flattened(FOLDER / self.name, set())
+
+    def kernel(self, name: str, device: torch.device) -> Callable[..., None]:
+        """The kernel called `name`, for tensors on `device`."""
+        return self._guarded(name, device.type)
+
+    @functools.cache  # noqa: B019  (one KernelFile a module, alive as long as the process)
+    def _guarded(self, name: str, device_type: str) -> GuardedKernel:
+        return GuardedKernel(getattr(self._library(device_type), name), name)
+
+    @functools.cache  # noqa: B019  (one KernelFile a module, alive as long as the process)
+    def _library(self, device_type: str) -> Any:
+        if device_type == "mps":
+            return torch.mps.compile_shader(self.text)
+        return compile_shader(self.text, name=self.name)
+
+
+def _flattened(path: Path, seen: set[Path]) -> str:
+    def inlined(match: re.Match[str]) -> str:
+        header = FOLDER / match.group(1)
+        if header in seen:
+            return ""
+        seen.add(header)
+        return _flattened(header, seen)
+
+    return _INCLUDE.sub(inlined, path.read_text())

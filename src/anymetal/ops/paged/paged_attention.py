@@ -1,0 +1,510 @@
+"""Attention over a paged cache: keys and values lie in blocks, and a table says which.
+
+The caches have the shape [blocks, block_size, kv_heads, head_size], so that a view of them in any
+order of the first three dimensions does too. Queries are one a sequence (decoding), the same number
+for each, or a ragged batch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from anymetal.ops.declare import variants
+from anymetal.ops.declare.checks import MAX_ELEMENTS, check_dtype, check_shape, check_size
+from anymetal.ops.declare.declare import FLOATS, Cost, Operator
+from anymetal.ops.declare.kernel_file import SUFFIXES
+from anymetal.ops.paged.paged_formats import (
+    Scale,
+    as_scale,
+    cache_format,
+    check_caches,
+    check_scale,
+    check_span,
+    scales_for,
+    stored,
+)
+from anymetal.ops.paged.paged_reference import BENCH, CASES, with_torch, with_torch_attention
+from anymetal.policy.policy import Choice, choose
+
+SOURCE = "paged/paged_attention.metal"
+NAME = "paged_attention"
+SIMDGROUP = 32
+MOST_HEAD_SIZE = 256
+INDICES = (torch.int32, torch.int64)
+# Elements of a head that a lane has, in the kernels for whole simdgroups and in the others.
+_WHOLE_STEPS = (1, 2, 3, 4, 8)
+_TAIL_STEPS = (2, 4, 8)
+# More keys than any sequence has; positions that far apart still fit in 32 bits.
+_MOST_WINDOW = 2**30
+# Bits of the kernel's flags.
+_CAUSAL, _SLOPES, _SINKS, _KEY_SCALES, _VALUE_SCALES = 1, 2, 4, 8, 16
+
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of a call, in the order of the schema."""
+
+    query: Tensor
+    key_cache: Tensor
+    value_cache: Tensor
+    block_tables: Tensor
+    context_lens: Tensor
+    cu_seqlens_q: Tensor | None = None
+    scale: float | None = None
+    is_causal: bool = True
+    window: int | None = None
+    softcap: float | None = None
+    alibi_slopes: Tensor | None = None
+    sinks: Tensor | None = None
+    kv_cache_dtype: str = "auto"
+    k_scale: Tensor | None = None
+    v_scale: Tensor | None = None
+    max_context_len: int | None = None
+
+    @property
+    def batch(self) -> int:
+        return self.block_tables.shape[0]
+
+    @property
+    def heads(self) -> int:
+        return self.query.shape[-2]
+
+    @property
+    def size(self) -> int:
+        return self.query.shape[-1]
+
+    @property
+    def kv_heads(self) -> int:
+        return self.key_cache.shape[2]
+
+    @property
+    def block_size(self) -> int:
+        return self.key_cache.shape[1]
+
+    @property
+    def queries(self) -> int:
+        """Queries of each sequence; 0 where they differ."""
+        if self.cu_seqlens_q is not None:
+            return 0
+        return self.query.shape[1] if self.query.dim() == 4 else 1
+
+    @property
+    def flags(self) -> int:
+        given = (
+            (_CAUSAL, self.is_causal),
+            (_SLOPES, self.alibi_slopes is not None),
+            (_SINKS, self.sinks is not None),
+            (_KEY_SCALES, self.k_scale is not None),
+            (_VALUE_SCALES, self.v_scale is not None),
+        )
+        return sum(bit for bit, is_given in given if is_given)
+
+
+# --- checks ---------------------------------------------------------------------------------------
+
+
+def _check(call: Call) -> None:
+    """What can be said without looking at the numbers in the tensors."""
+    check_dtype(NAME, "query", call.query, FLOATS)
+    check_size(NAME, "query", call.query)
+    check_caches(NAME, "query", call.query, call.key_cache, call.value_cache)
+    cache_format(NAME, call.key_cache, call.kv_cache_dtype)
+    _check_query(call)
+    _check_tables(call)
+    for name in ("alibi_slopes", "sinks"):
+        tensor = getattr(call, name)
+        if tensor is not None:
+            check_dtype(NAME, name, tensor, (torch.float32,))
+            check_shape(NAME, name, tensor, (call.heads,), "one a query head")
+            _check_device(call, name, tensor)
+    check_scale(NAME, "k_scale", call.k_scale, call.key_cache)
+    check_scale(NAME, "v_scale", call.v_scale, call.key_cache)
+    _check_numbers(call)
+
+
+def _check_query(call: Call) -> None:
+    query, cache = call.query, call.key_cache
+    if query.dim() not in (3, 4):
+        raise ValueError(
+            f"{NAME}: argument 'query' expects shape [tokens, heads, head_size] or [batch, queries,"
+            f" heads, head_size], got {list(query.shape)}"
+        )
+    if call.size != cache.shape[3] or call.size > MOST_HEAD_SIZE:
+        raise ValueError(
+            f"{NAME}: argument 'query' has heads of {call.size} elements; expected"
+            f" {cache.shape[3]} as in 'key_cache', and at most {MOST_HEAD_SIZE}"
+        )
+    if call.kv_heads == 0 or call.heads % call.kv_heads:
+        raise ValueError(
+            f"{NAME}: argument 'query' has {call.heads} heads, which is no multiple of the"
+            f" {call.kv_heads} heads of 'key_cache'"
+        )
+
+
+def _check_tables(call: Call) -> None:
+    indices = {"block_tables": call.block_tables, "context_lens": call.context_lens}
+    if call.cu_seqlens_q is not None:
+        indices["cu_seqlens_q"] = call.cu_seqlens_q
+    for name, tensor in indices.items():
+        check_dtype(NAME, name, tensor, INDICES)
+        _check_device(call, name, tensor)
+    if call.block_tables.dim() != 2:
+        raise ValueError(
+            f"{NAME}: argument 'block_tables' expects shape [batch, blocks of a sequence], got"
+            f" {list(call.block_tables.shape)}"
+        )
+    batch = call.batch
+    check_shape(NAME, "context_lens", call.context_lens, (batch,), "one a row of 'block_tables'")
+    if call.cu_seqlens_q is not None:
+        why = "the first token of each sequence, and the number of tokens"
+        check_shape(NAME, "cu_seqlens_q", call.cu_seqlens_q, (batch + 1,), why)
+        if call.query.dim() != 3:
+            raise ValueError(
+                f"{NAME}: with 'cu_seqlens_q', argument 'query' expects shape [tokens, heads,"
+                f" head_size], got {list(call.query.shape)}"
+            )
+    elif call.query.shape[0] != batch:
+        raise ValueError(
+            f"{NAME}: argument 'query' has {call.query.shape[0]} rows for {batch} sequences. Pass"
+            " one a sequence, or 'cu_seqlens_q' with where each sequence's begin"
+        )
+
+
+def _check_device(call: Call, name: str, tensor: Tensor) -> None:
+    if tensor.device != call.query.device:
+        raise ValueError(
+            f"{NAME}: argument '{name}' is on {tensor.device}, but 'query' is on"
+            f" {call.query.device}"
+        )
+
+
+def _check_numbers(call: Call) -> None:
+    if call.window is not None and call.window < 1:
+        raise ValueError(f"{NAME}: argument 'window' expects 1 or more, got {call.window}")
+    if call.softcap is not None and not 0.0 < call.softcap < math.inf:
+        raise ValueError(
+            f"{NAME}: argument 'softcap' expects a number above 0, or None for no cap; got"
+            f" {call.softcap}"
+        )
+    if call.max_context_len is not None and call.max_context_len < 0:
+        raise ValueError(
+            f"{NAME}: argument 'max_context_len' expects 0 or more, got {call.max_context_len}"
+        )
+
+
+def _check_values(call: Call) -> None:
+    """What tables and lengths hold, where that is in memory; kernels on a GPU only stay inside."""
+    lengths = call.context_lens
+    if call.batch:
+        width, most = call.block_tables.shape[1], call.block_tables.shape[1] * call.block_size
+        least, largest = (int(value) for value in lengths.aminmax())
+        if least < 0 or largest > most:
+            raise ValueError(
+                f"{NAME}: argument 'context_lens' holds {least} to {largest}, but"
+                f" 'block_tables' has room for {most} keys a sequence ({width} blocks of"
+                f" {call.block_size})"
+            )
+        _check_blocks(call, largest)
+    _check_starts(call)
+
+
+def _check_blocks(call: Call, largest: int) -> None:
+    used_columns = -(-largest // call.block_size)
+    if used_columns == 0:
+        return
+    tables = call.block_tables[:, :used_columns]
+    blocks = call.key_cache.shape[0]
+    least, most = (int(value) for value in tables.aminmax())
+    if least >= 0 and most < blocks:
+        return
+    used = torch.arange(used_columns) * call.block_size < call.context_lens[:, None]
+    wrong = (used & ((tables < 0) | (tables >= blocks))).nonzero()
+    if len(wrong):
+        sequence, column = wrong[0].tolist()
+        raise ValueError(
+            f"{NAME}: argument 'block_tables' holds {int(tables[sequence, column])} at"
+            f" [{sequence}, {column}], but 'key_cache' has {blocks} blocks"
+        )
+
+
+def _check_starts(call: Call) -> None:
+    starts = call.cu_seqlens_q
+    if starts is None:
+        return
+    tokens = call.query.shape[0]
+    if int(starts[0]) != 0 or int(starts[-1]) != tokens or bool((starts.diff() < 0).any()):
+        shown = starts.tolist() if len(starts) <= 8 else [*starts[:4].tolist(), "..."]
+        raise ValueError(
+            f"{NAME}: argument 'cu_seqlens_q' expects to rise from 0 to the {tokens} rows of"
+            f" 'query', got {shown}"
+        )
+
+
+# --- launch ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A call that has passed the checks, as the kernels see it."""
+
+    call: Call
+    query: Tensor  # [tokens, heads, head_size]
+    output: Tensor
+
+    def run(self) -> None:
+        looped, split = self._choice("any", "looped"), self._choice("few_long_rows", "two_phase")
+        parts = self._parts(split)
+        if parts == 1:
+            self._attend(looped, "looped", 1, 1)
+        else:
+            self._attend(split, "two_phase", split.values["keys_per_part"], parts)
+
+    def _choice(self, shape_class: str, strategy: str) -> Choice:
+        dtype = variants.DTYPE_NAMES[self.query.dtype]
+        return choose(NAME, dtype, shape_class, self.query.device.type, strategy)
+
+    def _rows(self, choice: Choice) -> int:
+        """Rows of a threadgroup; queries of one sequence that share a head are its rows."""
+        call = self.call
+        alone = call.queries == 1 and call.heads == call.kv_heads
+        return 1 if alone else choice.values["rows_per_group"]
+
+    def _tiles(self, rows: int) -> int:
+        call = self.call
+        group = call.heads // call.kv_heads
+        if call.queries:
+            return call.batch * -(-call.queries * group // rows)
+        return self.query.shape[0] * group // rows + call.batch
+
+    def _parts(self, choice: Choice) -> int:
+        """Parts of a sequence: one where there are enough threadgroups without."""
+        call = self.call
+        keys = _longest(call)
+        if call.window is not None and call.window <= choice.values["keys_per_part"]:
+            return 1
+        parts = -(-keys // choice.values["keys_per_part"])
+        groups = self._tiles(self._rows(choice)) * call.kv_heads
+        if parts <= 1 or groups > choice.values["most_groups"]:
+            return 1
+        return parts if self.output.numel() * parts <= MAX_ELEMENTS else 1
+
+    def _attend(self, choice: Choice, strategy: str, part: int, parts: int) -> None:
+        call, query = self.call, self.query
+        rows = self._rows(choice)
+        form = cache_format(NAME, call.key_cache, call.kv_cache_dtype)
+        plain = form == SUFFIXES[query.dtype]
+        variants.record(NAME, query.dtype, f"{strategy}_rows{rows}{'' if plain else f'_{form}'}", 1)
+        words = (NAME, rows, *_shape_words(call.size), SUFFIXES[query.dtype], form)
+        kernel = paged_attention_operator.kernels.kernel("_".join(map(str, words)), query.device)
+        keys, values = self.caches()
+        sinks = _or_nothing(call.sinks, query.device)
+        value_scales = scales_for(call.v_scale, keys)
+        partial, states = self._room(parts)
+        sizes = self._sizes(part, parts)
+        strides = [*query.stride()[:2], *keys.stride()[:3], *values.stride()[:3]]
+        kernel(
+            query, keys, values, *self._indices(), _or_nothing(call.alibi_slopes, query.device),
+            sinks, scales_for(call.k_scale, keys), value_scales, self.output, partial, states,
+            sizes, strides, self._scale(), float(call.softcap or 0.0),
+            threads=(choice.group_size * parts, call.kv_heads, self._tiles(rows)),
+            group_size=(choice.group_size, 1, 1),
+        )  # fmt: skip
+        if parts > 1:
+            threads = self.output.numel() // call.size * SIMDGROUP
+            paged_attention_operator.kernel("paged_attention_reduce", query)(
+                partial, states, sinks, value_scales, self.output, sizes,
+                threads=threads, group_size=min(threads, choice.group_size),
+            )  # fmt: skip
+
+    def caches(self) -> tuple[Tensor, Tensor]:
+        """Keys and values with dense heads, in reach of the kernel."""
+        call = self.call
+        keys, values = (_dense_heads(stored(cache)) for cache in (call.key_cache, call.value_cache))
+        for name, tensor in {"query": self.query, "key_cache": keys, "value_cache": values}.items():
+            check_span(NAME, name, tensor)
+        return keys, values
+
+    def _indices(self) -> tuple[Tensor, Tensor, Tensor]:
+        call = self.call
+        lengths = _as_int32(call.context_lens)
+        starts = lengths if call.cu_seqlens_q is None else _as_int32(call.cu_seqlens_q)
+        return _as_int32(call.block_tables), lengths, starts
+
+    def _room(self, parts: int) -> tuple[Tensor, Tensor]:
+        """Sums and states of the parts; without parts, tensors that are not touched."""
+        count = self.output.numel() // self.call.size * parts if parts > 1 else 1
+        partial = torch.empty(count * self.call.size, device=self.output.device)
+        # A row that no sequence has, which only a wrong cu_seqlens_q makes, is zero.
+        fill = torch.empty if self.call.queries else torch.zeros
+        return partial, fill(count, 2, device=self.output.device)
+
+    def _sizes(self, part: int, parts: int) -> list[int]:
+        call = self.call
+        return [
+            call.flags,
+            self.query.shape[0],
+            call.batch,
+            call.queries,
+            call.kv_heads,
+            call.heads // call.kv_heads,
+            call.size,
+            call.key_cache.shape[0],
+            call.block_size,
+            call.block_tables.shape[1],
+            min(call.window or 0, _MOST_WINDOW),
+            part,
+            parts,
+        ]
+
+    def _scale(self) -> float:
+        scale = self.call.scale
+        return 1.0 / math.sqrt(self.call.size) if scale is None else float(scale)
+
+
+def _longest(call: Call) -> int:
+    """A number of keys that no sequence has more of, in whole blocks; without asking a GPU."""
+    room = call.block_tables.shape[1] * call.block_size
+    longest = call.max_context_len
+    if longest is None:
+        longest = int(call.context_lens.max()) if call.context_lens.is_cpu else room
+    return min(-(-longest // call.block_size) * call.block_size, room)
+
+
+def _shape_words(size: int) -> tuple[int, str]:
+    """The elements of a lane, and whether all lanes have so many."""
+    if size % SIMDGROUP == 0 and size // SIMDGROUP in _WHOLE_STEPS:
+        return size // SIMDGROUP, "whole"
+    return next(steps for steps in _TAIL_STEPS if steps * SIMDGROUP >= size), "tail"
+
+
+def _dense_heads(tensor: Tensor) -> Tensor:
+    return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()
+
+
+def _as_int32(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.int32).contiguous()
+
+
+def _or_nothing(tensor: Tensor | None, device: torch.device) -> Tensor:
+    return torch.empty(1, device=device) if tensor is None else tensor.contiguous()
+
+
+# --- operator -------------------------------------------------------------------------------------
+
+
+def _cost(
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_tables: Tensor,
+    context_lens: Tensor,
+    *starts: Tensor,
+    **options: Any,
+) -> Cost:
+    """Every key and value once, those past a window not at all."""
+    del value_cache, block_tables, starts
+    seen = context_lens.clamp(max=options.get("window") or 2**31 - 1)
+    tokens = query.numel() // max(query.shape[-1] * query.shape[-2], 1)
+    keys = int(seen.sum())
+    _, _, kv_heads, size = key_cache.shape
+    return Cost(
+        read=query.nbytes + 2 * keys * kv_heads * size * key_cache.element_size(),
+        write=query.nbytes,
+        flops=4 * keys * query.shape[-2] * size * tokens // max(len(context_lens), 1),
+    )
+
+
+paged_attention_operator = Operator(
+    f"{NAME}(Tensor query, Tensor key_cache, Tensor value_cache, Tensor block_tables,"
+    " Tensor context_lens, Tensor? cu_seqlens_q=None, float? scale=None, bool is_causal=True,"
+    " int? window=None, float? softcap=None, Tensor? alibi_slopes=None, Tensor? sinks=None,"
+    ' str kv_cache_dtype="auto", Tensor? k_scale=None, Tensor? v_scale=None,'
+    " int? max_context_len=None) -> Tensor",
+    SOURCE,
+    with_torch,
+    cases=CASES,
+    bench=BENCH,
+    baseline=with_torch_attention,
+    cost=_cost,
+    differentiable=False,
+)
+
+
+@paged_attention_operator.forward
+def _(*args: Any, **kwargs: Any) -> Tensor:
+    call = Call(*args, **kwargs)
+    _check(call)
+    if call.query.is_cpu:
+        _check_values(call)
+    keyless = not (call.query.numel() and call.block_tables.numel() and call.key_cache.numel())
+    # On a GPU nobody has checked that every query belongs to a sequence.
+    unsure = call.queries == 0 and not call.query.is_cpu
+    fill = torch.zeros if keyless or unsure else torch.empty
+    output = fill(call.query.shape, dtype=call.query.dtype, device=call.query.device)
+    if not keyless:
+        Launch(call, _dense_heads(call.query).flatten(0, -3), output).run()
+    return output
+
+
+@paged_attention_operator.fake
+def _(*args: Any, **kwargs: Any) -> Tensor:
+    call = Call(*args, **kwargs)
+    _check(call)
+    return torch.empty_like(call.query, memory_format=torch.contiguous_format)
+
+
+paged_attention_operator.no_gradient(
+    "a cache is read while decoding, not while training. Use scaled_dot_product_attention"
+)
+
+
+def paged_attention(
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_tables: Tensor,
+    context_lens: Tensor,
+    *,
+    cu_seqlens_q: Tensor | None = None,
+    scale: float | None = None,
+    is_causal: bool = True,
+    window: int | None = None,
+    softcap: float | None = None,
+    alibi_slopes: Tensor | None = None,
+    sinks: Tensor | None = None,
+    kv_cache_dtype: str = "auto",
+    k_scale: Scale = None,
+    v_scale: Scale = None,
+    max_context_len: int | None = None,
+) -> Tensor:
+    """Attention of queries over the keys and values of their sequences, which lie in blocks.
+
+    The caches are [blocks, block_size, kv_heads, head_size], in the query's dtype, as
+    torch.float8_e4m3fn or float8_e5m2, or as uint8 with `kv_cache_dtype` "fp8_e4m3" or "fp8_e5m2".
+    Key i of sequence b is at `[block_tables[b, i // block_size], i % block_size]`, for i below
+    `context_lens[b]`; what the tables hold beyond is not read. `k_scale` and `v_scale` (one
+    number, or one a head) times what the caches hold are the keys and values.
+
+    `query` is [batch, heads, head_size], one query a sequence; [batch, queries, heads, head_size];
+    or [tokens, heads, head_size] with `cu_seqlens_q`, where sequence b has the rows from
+    `cu_seqlens_q[b]` to `cu_seqlens_q[b + 1]`. Queries are the last tokens of their sequence:
+    their own keys are in the cache already. With `is_causal` a query sees no later key, and with
+    `window` only so many up to its own (and without `is_causal`, so many from it on).
+
+    Scores are scaled by `scale` (1 / sqrt(head_size)), capped (softcap * tanh(score / softcap)),
+    and lowered by `alibi_slopes[head]` times the distance; a head's sink takes its share of the
+    softmax and brings no value. A query that sees no key gives zeros. `max_context_len` tells how
+    long a sequence can be where the lengths are on a GPU: it only decides how the work is split.
+    """
+    result: Tensor = paged_attention_operator(
+        query, key_cache, value_cache, block_tables, context_lens, cu_seqlens_q, scale, is_causal,
+        window, softcap, alibi_slopes, sinks, kv_cache_dtype, as_scale(k_scale, query.device),
+        as_scale(v_scale, query.device), max_context_len,
+    )  # fmt: skip
+    return result

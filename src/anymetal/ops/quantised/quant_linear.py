@@ -1,0 +1,498 @@
+"""Activations and quantised weights go in, f(x W^T + bias) comes out; no float matrix is made.
+
+One or a few rows of activations are dots with rows of W; for more, tiles of W are unpacked into
+threadgroup memory and multiplied there. The gradient is that of the activations and the bias.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from anymetal.ops.declare import variants
+from anymetal.ops.declare.checks import check_dtype, check_like, check_shape, check_size
+from anymetal.ops.declare.declare import FLOATS, Cost, Operator
+from anymetal.ops.declare.kernel_file import SUFFIXES, KernelFile
+from anymetal.ops.declare.layout import row_stride
+from anymetal.ops.quantised.quant import (
+    Quantized,
+    check_device,
+    check_quantized,
+    kind_of,
+)
+from anymetal.ops.quantised.quant_reference import (
+    linear_backward_case,
+    linear_backward_reference,
+    linear_case,
+    linear_reference,
+)
+from anymetal.ops.quantised.quant_schemes import SYMMETRIC, WORD_BITS
+from anymetal.policy.policy import Choice, choose
+from anymetal.policy.policy_file import SIMDGROUP
+
+MATVEC_SOURCE = "quantised/quant_matvec.metal"
+MATMUL_SOURCE = "quantised/quant_matmul.metal"
+MATVEC = KernelFile(MATVEC_SOURCE)
+MATMUL = KernelFile(MATMUL_SOURCE)
+# As the kernels count them.
+ACTIVATIONS = {"none": 0, "silu": 1, "gelu": 2, "gelu_tanh": 3}
+
+Tensor = torch.Tensor
+Optional = torch.Tensor | None
+
+
+@cache
+def _kernel_number(file: KernelFile, name: str) -> int:
+    """A size that a .metal file fixes, as it stands there."""
+    found = re.search(rf"{name} = (\d+);", file.text)
+    assert found is not None, f"{file.name} has no {name}"
+    return int(found.group(1))
+
+
+# --- which kernel ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The parts of a quantised matrix as arguments of an operator: dense, and checked."""
+
+    words: Tensor
+    scales: Tensor
+    offsets: Optional
+    bits: int
+    group_size: int
+
+    @property
+    def rows(self) -> int:
+        return self.words.shape[0]
+
+    @property
+    def columns(self) -> int:
+        return self.scales.shape[1] * self.group_size
+
+    @property
+    def arguments(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Three buffers; the last is not read where there are no offsets."""
+        scales = self.scales.contiguous()
+        offsets = self.offsets.contiguous() if self.offsets is not None else scales
+        return self.words.contiguous(), scales, offsets
+
+    def instance(self, x: Tensor) -> str:
+        """The end of a kernel's name."""
+        return f"{SUFFIXES[x.dtype]}_{SUFFIXES[self.scales.dtype]}"
+
+
+def _as_rows(tensor: Tensor) -> tuple[Tensor, int, int]:
+    """A tensor as rows of its last dimension: dense rows, their number, and their distance."""
+    split = tensor.dim() - 1
+    if row_stride(tensor, split) is None:
+        tensor = tensor.contiguous()
+    return tensor, math.prod(tensor.shape[:-1]), row_stride(tensor, split) or 0
+
+
+def _choice(operator: Operator, tensor: Tensor, shape_class: str, strategy: str) -> Choice:
+    return choose(
+        operator=operator.name,
+        dtype=variants.DTYPE_NAMES[tensor.dtype],
+        shape_class=shape_class,
+        device=tensor.device.type,
+        strategy=strategy,
+    )
+
+
+def _product(
+    operator: Operator, x: Tensor, weights: Weights, bias: Optional, activation: int
+) -> Tensor:
+    """f(x W^T + bias) by the kernel that the number of rows asks for."""
+    y = x.new_empty(*x.shape[:-1], weights.rows)
+    check_size(operator.name, "result", y)
+    if y.numel() == 0:
+        return y
+    rows, count, stride = _as_rows(x)
+    few = _choice(operator, x, "few_rows", "dots")
+    if count <= few.values["most_rows"]:
+        _matvec(operator, few, (rows, count, stride), weights, bias, activation, y)
+    else:
+        choice = _choice(operator, x, "large_matrix", "tiles")
+        variants.record(operator.name, x.dtype, "tiles", 1)
+        _tiles(choice, "matmul", (rows, count, stride), weights, bias, activation, y)
+    return y
+
+
+def _matvec(
+    operator: Operator,
+    choice: Choice,
+    x: tuple[Tensor, int, int],
+    weights: Weights,
+    bias: Optional,
+    activation: int,
+    y: Tensor,
+) -> None:
+    rows, count, stride = x
+    variants.record(operator.name, rows.dtype, "dots", WORD_BITS // weights.bits)
+    simdgroups = -(-weights.rows // _kernel_number(MATVEC, "rows_of_simdgroup"))
+    size = min(simdgroups * SIMDGROUP, choice.group_size)
+    groups = -(-simdgroups * SIMDGROUP // size)
+    kind = f"{kind_of(weights.offsets)}_{weights.bits}_{weights.group_size // SIMDGROUP}"
+    MATVEC.kernel(f"matvec_{kind}_{weights.instance(rows)}", rows.device)(
+        rows,
+        *weights.arguments,
+        bias.contiguous() if bias is not None else rows,
+        y,
+        weights.columns,
+        weights.rows,
+        stride,
+        int(bias is not None),
+        activation,
+        threads=(groups * size, count),  # whole threadgroups
+        group_size=(size, 1),
+    )
+
+
+def _tiles(
+    choice: Choice,
+    kernel: str,
+    x: tuple[Tensor, int, int],
+    weights: Weights,
+    bias: Optional,
+    activation: int,
+    y: Tensor,
+) -> None:
+    rows, count, stride = x
+    limit = _kernel_number(MATMUL, "most_simdgroups") * SIMDGROUP
+    height = _kernel_number(MATMUL, "strip_rows")
+    needed = -(-count // height) * SIMDGROUP
+    size = min(choice.group_size, limit, needed)
+    across = -(-y.shape[-1] // _kernel_number(MATMUL, "tile_columns"))
+    down = -(-count // (size // SIMDGROUP * height))
+    kind = f"{kind_of(weights.offsets)}_{weights.bits}"
+    MATMUL.kernel(f"{kernel}_{kind}_{weights.instance(rows)}", rows.device)(
+        rows,
+        *weights.arguments,
+        bias.contiguous() if bias is not None else rows,
+        y,
+        [count, stride, weights.rows, weights.columns, weights.group_size],
+        int(bias is not None),
+        activation,
+        threads=(across * size, down),
+        group_size=(size, 1),
+    )
+
+
+# --- checks ---------------------------------------------------------------------------------------
+
+
+def _check_activation(name: str, activation: str) -> None:
+    if activation not in ACTIVATIONS:
+        known = ", ".join(repr(one) for one in ACTIVATIONS)
+        raise ValueError(f"{name}: argument 'activation' expects {known}, got {activation!r}")
+
+
+def _check_scales(name: str, x: Tensor, argument: str, scales: Tensor, offsets: Optional) -> None:
+    """Scales are of the activations' dtype, or the halves of a symmetric scheme."""
+    half = scales.dtype == torch.float16 and kind_of(offsets) == SYMMETRIC
+    if scales.dtype != x.dtype and not half:
+        raise TypeError(
+            f"{name}: argument 'scales' expects {str(x.dtype).removeprefix('torch.')}, as"
+            f" '{argument}', got {str(scales.dtype).removeprefix('torch.')}. Convert one of them"
+            " with .to()"
+        )
+
+
+def _checked(
+    name: str,
+    argument: str,
+    x: Tensor,
+    length: str,
+    weights: Weights,
+    bias: Optional,
+    activation: str,
+) -> None:
+    """`length` says which side of the matrix the rows of x have: 'columns' or 'rows'."""
+    check_dtype(name, argument, x, FLOATS)
+    check_size(name, argument, x)
+    check_quantized(
+        name, weights.words, weights.scales, weights.offsets, weights.bits, weights.group_size
+    )
+    check_device(name, argument, x, "words", weights.words)
+    _check_scales(name, x, argument, weights.scales, weights.offsets)
+    _check_activation(name, activation)
+    expected = weights.columns if length == "columns" else weights.rows
+    if x.dim() == 0 or x.shape[-1] != expected:
+        raise ValueError(
+            f"{name}: argument '{argument}' expects rows of {expected}, the {length} of the"
+            f" weights, got shape {list(x.shape)}"
+        )
+    if bias is not None:
+        check_like(name, "bias", bias, argument, x)
+        check_shape(name, "bias", bias, (weights.rows,), "the rows of the weights")
+
+
+# --- forward --------------------------------------------------------------------------------------
+
+
+def _cost(
+    input: Tensor,
+    words: Tensor,
+    scales: Tensor,
+    offsets: Optional = None,
+    bias: Optional = None,
+    group_size: int = 32,
+    **_: Any,
+) -> Cost:
+    read = sum(t.nbytes for t in (input, words, scales, offsets, bias) if t is not None)
+    rows = input.numel() // max(input.shape[-1], 1)
+    weights = scales.numel() * group_size
+    written = rows * words.shape[0] * input.element_size()
+    return Cost(read=read, write=written, flops=2 * rows * weights)
+
+
+_linear = Operator(
+    "quantized_linear(Tensor input, Tensor words, Tensor scales, Tensor? offsets, Tensor? bias,"
+    ' int bits, int group_size, str activation="none") -> Tensor',
+    MATVEC_SOURCE,
+    linear_reference,
+    cases=[
+        linear_case((0,), 5, 64, "int4", 64),
+        linear_case((2, 1), 1, 32, "int4", 32, bias=True),
+        linear_case((1,), 33, 256, "int4", 64, bias=True, activation="silu"),
+        linear_case((), 31, 160, "int8", 32),
+        linear_case((3,), 7, 1152, "q4_0", 32, bias=True),
+        linear_case((2,), 32, 96, "int8_zero_point", 32, activation="gelu"),
+        linear_case((33,), 31, 64, "int4_zero_point", 64, bias=True),
+        linear_case((2, 16), 65, 96, "mlx_8bit", 32, bias=True, activation="gelu_tanh"),
+        linear_case((7,), 40, 320, "q8_0", 32, activation="silu"),
+        linear_case((1,), 13, 4224, "mlx_4bit", 128, bias=True),
+        linear_case((5,), 67, 128, "mlx_4bit", 64, bias=True, activation="gelu"),
+    ],
+    bench=[
+        linear_case((1,), 4096, 4096, "int4", 64, name="matvec 4096x4096"),
+        linear_case((1,), 4096, 14336, "int4", 64, name="matvec 4096x14336"),
+        linear_case((1,), 4096, 4096, "q4_0", 32, name="matvec 4096x4096"),
+        linear_case((128,), 1024, 1024, "int4", 64, name="matmul 128x1024 by 1024x1024"),
+    ],
+    cost=_cost,
+)
+
+
+@_linear.forward
+def _(
+    input: Tensor,
+    words: Tensor,
+    scales: Tensor,
+    offsets: Optional,
+    bias: Optional,
+    bits: int,
+    group_size: int,
+    activation: str = "none",
+) -> Tensor:
+    weights = Weights(words, scales, offsets, bits, group_size)
+    _checked(_linear.name, "input", input, "columns", weights, bias, activation)
+    return _product(_linear, input, weights, bias, ACTIVATIONS[activation])
+
+
+@_linear.fake
+def _(
+    input: Tensor,
+    words: Tensor,
+    scales: Tensor,
+    offsets: Optional,
+    bias: Optional,
+    bits: int,
+    group_size: int,
+    activation: str = "none",
+) -> Tensor:
+    weights = Weights(words, scales, offsets, bits, group_size)
+    _checked(_linear.name, "input", input, "columns", weights, bias, activation)
+    return input.new_empty(*input.shape[:-1], words.shape[0])
+
+
+# --- backward -------------------------------------------------------------------------------------
+
+
+def _backward_cost(
+    grad: Tensor,
+    input: Optional,
+    words: Tensor,
+    scales: Tensor,
+    offsets: Optional = None,
+    bias: Optional = None,
+    group_size: int = 32,
+    **_: Any,
+) -> Cost:
+    """Once over the weights, and another time where the activation's input is computed again."""
+    parts = sum(t.nbytes for t in (words, scales, offsets) if t is not None)
+    times = 1 if input is None else 2
+    rows = grad.numel() // max(grad.shape[-1], 1)
+    weights = scales.numel() * group_size
+    written = rows * scales.shape[1] * group_size * grad.element_size()
+    extra = bias.nbytes if bias is not None else 0
+    read = times * parts + grad.nbytes + (input.nbytes if input is not None else 0) + extra
+    return Cost(read=read, write=written + extra, flops=2 * times * rows * weights)
+
+
+_backward = Operator(
+    "quantized_linear_backward(Tensor grad, Tensor? input, Tensor words, Tensor scales,"
+    " Tensor? offsets, Tensor? bias, int bits, int group_size,"
+    ' str activation="none") -> (Tensor, Tensor)',
+    MATMUL_SOURCE,
+    linear_backward_reference,
+    cases=[
+        linear_backward_case(linear_case((0,), 5, 64, "int4", 64), False),
+        linear_backward_case(linear_case((2, 1), 1, 32, "int4", 32, bias=True), False),
+        linear_backward_case(
+            linear_case((3,), 33, 128, "q4_0", 32, bias=True, activation="gelu"), True
+        ),
+        linear_backward_case(linear_case((33,), 31, 64, "int8_zero_point", 64, bias=True), False),
+        linear_backward_case(linear_case((20,), 70, 96, "mlx_8bit", 32, activation="silu"), True),
+    ],
+    cost=_backward_cost,
+    differentiable=False,
+)
+_backward.no_gradient("quantized_linear can be differentiated once")
+
+
+def _slopes(
+    grad: Tensor, x: Tensor, weights: Weights, bias: Optional, activation: str
+) -> tuple[Tensor, Tensor]:
+    """The gradients in front of the activation: of x W^T, and of the bias."""
+    before = _product(_linear, x, weights, None, ACTIVATIONS["none"])
+    name = activation.removesuffix("_tanh")
+    option = [] if name == "silu" else ["tanh" if activation == "gelu_tanh" else "none"]
+    operators = torch.ops.anymetal
+    if bias is None:
+        gradient = getattr(operators, f"{name}_backward")(grad, before, *option)
+        return gradient, grad.new_empty(0)
+    inner, outer = getattr(operators, f"bias_{name}_backward")(grad, before, bias, *option)
+    return inner, outer
+
+
+@_backward.forward
+def _(
+    grad: Tensor,
+    input: Optional,
+    words: Tensor,
+    scales: Tensor,
+    offsets: Optional,
+    bias: Optional,
+    bits: int,
+    group_size: int,
+    activation: str = "none",
+) -> tuple[Tensor, Tensor]:
+    weights = Weights(words, scales, offsets, bits, group_size)
+    _checked(_backward.name, "grad", grad, "rows", weights, bias, activation)
+    shape = (*grad.shape[:-1], weights.columns)
+    if activation != "none":
+        if input is None:
+            raise ValueError(
+                f"{_backward.name}: argument 'input' expects the input of the forward call, which"
+                f" the slope of {activation!r} is computed from, got None"
+            )
+        check_like(_backward.name, "input", input, "grad", grad)
+        check_shape(_backward.name, "input", input, shape, "rows of the weights' columns")
+        grad, of_bias = _slopes(grad, input, weights, bias, activation)
+    elif bias is not None:
+        of_bias = grad.reshape(-1, weights.rows).sum(0)
+    else:
+        of_bias = grad.new_empty(0)
+    result = grad.new_empty(shape)
+    check_size(_backward.name, "result", result)
+    if result.numel():
+        _product_with_columns(grad, weights, result)
+    return result, of_bias
+
+
+def _product_with_columns(grad: Tensor, weights: Weights, result: Tensor) -> None:
+    """dy W by the kernel that the number of rows asks for."""
+    rows, count, stride = _as_rows(grad)
+    few = _choice(_backward, grad, "few_rows", "columns")
+    if count > few.values["most_rows"]:
+        variants.record(_backward.name, grad.dtype, "tiles", 1)
+        choice = _choice(_backward, grad, "large_matrix", "tiles")
+        _tiles(choice, "matmul_backward", (rows, count, stride), weights, None, 0, result)
+        return
+    variants.record(_backward.name, grad.dtype, "columns", WORD_BITS // weights.bits)
+    blocks = weights.words.shape[1] // SIMDGROUP
+    size = min(few.group_size, _kernel_number(MATVEC, "most_simdgroups") * SIMDGROUP)
+    kind = f"{kind_of(weights.offsets)}_{weights.bits}"
+    MATVEC.kernel(f"matvec_backward_{kind}_{weights.instance(rows)}", rows.device)(
+        rows,
+        *weights.arguments,
+        result,
+        weights.columns,
+        weights.rows,
+        stride,
+        weights.group_size,
+        threads=(blocks * size, count),
+        group_size=(size, 1),
+    )
+
+
+@_backward.fake
+def _(
+    grad: Tensor,
+    input: Optional,
+    words: Tensor,
+    scales: Tensor,
+    offsets: Optional,
+    bias: Optional,
+    bits: int,
+    group_size: int,
+    activation: str = "none",
+) -> tuple[Tensor, Tensor]:
+    columns = scales.shape[1] * group_size
+    of_bias = grad.new_empty(0) if bias is None else grad.new_empty(words.shape[0])
+    return grad.new_empty(*grad.shape[:-1], columns), of_bias
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    del output
+    x, words, scales, offsets, bias, *options = inputs
+    ctx.options = options
+    # Without an activation the gradient needs no input.
+    kept = None if options[2] == "none" else x
+    ctx.save_for_backward(kept, words, scales, offsets, bias)
+
+
+def _gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    x, words, scales, offsets, bias = ctx.saved_tensors
+    of_input, of_bias = _backward(grad, x, words, scales, offsets, bias, *ctx.options)
+    return of_input, None, None, None, of_bias if bias is not None else None, None, None, None
+
+
+_linear.gradient(_keep, _gradient)
+
+
+# --- the public function --------------------------------------------------------------------------
+
+
+def quantized_linear(
+    input: Tensor, weight: Quantized, bias: Optional = None, *, activation: str = "none"
+) -> Tensor:
+    """torch.nn.functional.linear with quantised weights, sums in float32.
+
+    `activation` is applied to the sum before it is rounded: none, silu, gelu or gelu_tanh. There is
+    a gradient for `input` and `bias`; weights carry none, and scales that ask for one are refused.
+    """
+    parts = (weight.scales, weight.offsets)
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in parts):
+        raise RuntimeError(
+            "quantized_linear: argument 'weight' has scales that require a gradient, but quantised"
+            " weights have none. Detach them"
+        )
+    result: Tensor = _linear(
+        input,
+        weight.words,
+        weight.scales,
+        weight.offsets,
+        bias,
+        weight.scheme.bits,
+        weight.group_size,
+        activation,
+    )
+    return result

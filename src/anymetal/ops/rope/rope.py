@@ -1,0 +1,549 @@
+"""Rotary position embedding of q and k: from tables, or from a base and an offset."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from anymetal.ops.declare import variants
+from anymetal.ops.declare.checks import check_dtype, check_like, check_size
+from anymetal.ops.declare.declare import FLOATS, Case, Cost, Operator
+from anymetal.ops.declare.kernel_file import SUFFIXES
+from anymetal.ops.declare.layout import aligned, group_shape
+from anymetal.policy.policy import choose
+
+SOURCE = "rope/rope.metal"
+BASE = 10000.0
+# How a token finds its position, as the kernel calls it.
+IN_SEQUENCE, SHARED_IDS, OWN_IDS, OWN_ROW = range(4)
+
+Tensor = torch.Tensor
+Optional = torch.Tensor | None
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of rope, or of its gradient, where q and k are gradients."""
+
+    q: Tensor
+    k: Optional = None
+    cos: Optional = None
+    sin: Optional = None
+    positions: Optional = None
+    base: float = BASE
+    offset: int = 0
+    rotary_dim: int | None = None
+    interleaved: bool = False
+    sequence_dim: int = -2
+    frequencies: Sequence[float] | None = None
+
+    @property
+    def dim(self) -> int:
+        return self.q.shape[-1]
+
+    @property
+    def half(self) -> int:
+        """Pairs of a head that are turned."""
+        if self.rotary_dim is not None:
+            return self.rotary_dim // 2
+        return self.cos.shape[-1] if self.cos is not None else self.dim // 2
+
+    @property
+    def mode(self) -> int:
+        if self.cos is not None and self.cos.dim() == 3:
+            return OWN_ROW
+        if self.positions is None:
+            return IN_SEQUENCE
+        return OWN_IDS if self.positions.dim() == 2 else SHARED_IDS
+
+    def tokens(self, tensor: Tensor) -> Tensor:
+        """A tensor as batch, sequence, heads, elements."""
+        if tensor.dim() == 2:
+            return tensor[None, :, None]
+        tensor = tensor[None] if tensor.dim() == 3 else tensor
+        tensor = tensor.flatten(0, -4)
+        return tensor if self.sequence_dim == -3 else tensor.transpose(1, 2)
+
+    def inverse_frequencies(self) -> list[float]:
+        if self.frequencies is not None:
+            return list(self.frequencies)
+        return [self.base ** (-i / self.half) for i in range(self.half)]
+
+
+# --- checks ---------------------------------------------------------------------------------------
+
+
+def _check(name: str, call: Call) -> None:
+    check_dtype(name, "q", call.q, FLOATS)
+    check_size(name, "q", call.q)
+    if call.sequence_dim not in (-2, -3) or call.q.dim() < -call.sequence_dim:
+        raise ValueError(
+            f"{name}: argument 'sequence_dim' expects -2 (heads before the sequence) or -3 (after"
+            f" it), and 'q' as many dimensions; got {call.sequence_dim} and shape"
+            f" {list(call.q.shape)}"
+        )
+    if call.k is not None:
+        _check_k(name, call, call.k)
+    _check_angles(name, call)
+    _check_positions(name, call)
+
+
+def _check_k(name: str, call: Call, k: Tensor) -> None:
+    check_like(name, "k", k, "q", call.q)
+    check_size(name, "k", k)
+    heads = {call.q.dim() + (-3 if call.sequence_dim == -2 else -2)} if call.q.dim() > 2 else set()
+    same = call.q.dim() == k.dim() and all(
+        a == b
+        for i, (a, b) in enumerate(zip(call.q.shape, k.shape, strict=False))
+        if i not in heads
+    )
+    if not same:
+        raise ValueError(
+            f"{name}: argument 'k' expects the shape of 'q' {list(call.q.shape)} in everything but"
+            f" the number of heads, got {list(k.shape)}"
+        )
+
+
+def _check_angles(name: str, call: Call) -> None:
+    rotary = call.rotary_dim if call.rotary_dim is not None else 2 * call.half
+    if rotary % 2 or not 2 <= rotary <= call.dim:
+        raise ValueError(
+            f"{name}: argument 'rotary_dim' expects an even number from 2 to {call.dim}, the last"
+            f" dimension of 'q'; got {rotary}"
+        )
+    if (call.cos is None) != (call.sin is None):
+        raise ValueError(f"{name}: arguments 'cos' and 'sin' come together; got only one")
+    for argument, table in (("cos", call.cos), ("sin", call.sin)):
+        if table is not None:
+            check_dtype(name, argument, table, FLOATS)
+            _check_table(name, argument, call, table)
+    if call.frequencies is not None and len(call.frequencies) != call.half:
+        raise ValueError(
+            f"{name}: argument 'frequencies' expects one for each of {call.half} pairs, got"
+            f" {len(call.frequencies)}"
+        )
+
+
+def _check_table(name: str, argument: str, call: Call, table: Tensor) -> None:
+    tokens = list(call.tokens(call.q).shape[:2])
+    own = table.dim() == 3 and list(table.shape) == [*tokens, call.half]
+    if not own and not (table.dim() == 2 and table.shape[1] == call.half):
+        raise ValueError(
+            f"{name}: argument '{argument}' expects shape [positions, {call.half}] or"
+            f" {[*tokens, call.half]} (batch, sequence, pairs), got {list(table.shape)}"
+        )
+    if table.device != call.q.device:
+        raise ValueError(
+            f"{name}: argument '{argument}' is on {table.device}, but 'q' is on {call.q.device}."
+            f" Move it with .to({str(call.q.device)!r})"
+        )
+    last = call.offset + tokens[1]
+    if call.mode == IN_SEQUENCE and not 0 <= call.offset <= last <= table.shape[0]:
+        raise ValueError(
+            f"{name}: argument '{argument}' has {table.shape[0]} positions, but the call needs"
+            f" {call.offset} to {last - 1}. Make longer tables"
+        )
+
+
+def _check_positions(name: str, call: Call) -> None:
+    positions = call.positions
+    if call.mode == OWN_ROW and (positions is not None or call.offset):
+        raise ValueError(
+            f"{name}: arguments 'cos' and 'sin' have a row a token already (three dimensions);"
+            f" leave out 'positions' and 'offset', which is {call.offset}"
+        )
+    if positions is None:
+        return
+    check_dtype(name, "positions", positions, (torch.int64, torch.int32))
+    batch, sequence = call.tokens(call.q).shape[:2]
+    if list(positions.shape) not in ([sequence], [batch, sequence]):
+        raise ValueError(
+            f"{name}: argument 'positions' expects shape [{sequence}] or [{batch}, {sequence}]"
+            f" (batch, sequence of 'q'), got {list(positions.shape)}"
+        )
+    if call.offset:
+        raise ValueError(
+            f"{name}: argument 'offset' is {call.offset}, but 'positions' are given. Add it to them"
+        )
+
+
+def _check_position_values(name: str, call: Call) -> None:
+    """Only where reading them waits for nothing; a GPU's kernel writes NaN for a wrong one."""
+    table, positions = call.cos, call.positions
+    if table is None or positions is None or positions.device.type != "cpu":
+        return
+    if positions.numel() and not 0 <= int(positions.min()) <= int(positions.max()) < len(table):
+        raise ValueError(
+            f"{name}: argument 'positions' holds {int(positions.min())} to {int(positions.max())},"
+            f" but the tables have {len(table)} rows"
+        )
+
+
+# --- launch ---------------------------------------------------------------------------------------
+
+
+def _run(operator: Operator, call: Call, direction: float) -> tuple[Tensor, Tensor]:
+    q, k = _dense_last(call.q), None if call.k is None else _dense_last(call.k)
+    turned_q = _like(call.q)
+    turned_k = _like(call.k) if call.k is not None else call.q.new_empty(0)
+    if turned_q.numel() or turned_k.numel():
+        given = [q, q if k is None else k, turned_q, turned_q if k is None else turned_k]
+        _launch(operator, call, [call.tokens(tensor) for tensor in given], k is not None, direction)
+    return turned_q, turned_k
+
+
+def _launch(
+    operator: Operator, call: Call, tensors: list[Tensor], has_k: bool, direction: float
+) -> None:
+    first, second = _tables(call)
+    width = _width(call, [*tensors, first, second])
+    dtype_name = variants.DTYPE_NAMES[call.q.dtype]
+    device = call.q.device
+    choice = choose(operator.name, dtype_name, "any", device.type, "elementwise")
+    variants.record(operator.name, call.q.dtype, "elementwise", width)
+    batch, sequence, q_heads, dim = tensors[0].shape
+    k_heads = tensors[1].shape[2] if has_k else 0
+    heads = choice.values["heads_per_thread"]
+    items = (dim - call.half) // width
+    ids = _ids(call)
+    threads = (items, batch * sequence, -(-(q_heads + k_heads) // heads))
+    strides = [stride for tensor in tensors for stride in tensor.stride()[:3]]
+    rows = first.numel() // call.half
+    kernel = "_".join(
+        (
+            "rope",
+            "interleaved" if call.interleaved else "split",
+            "base" if call.cos is None else "tables",
+            "scalar" if width == 1 else f"vec{width}",
+            SUFFIXES[call.q.dtype],
+        )
+    )
+    operator.kernels.kernel(kernel, device)(
+        *tensors, first, second, ids,
+        [sequence, q_heads, k_heads, dim, call.half, call.mode, call.offset, rows, heads],
+        strides, direction,
+        threads=threads,
+        group_size=(*group_shape(threads[:2], choice.group_size), 1),
+    )  # fmt: skip
+
+
+def _ids(call: Call) -> Tensor:
+    if call.positions is None:
+        return torch.empty(1, dtype=torch.int64, device=call.q.device)
+    return call.positions.to(call.q.device, torch.int64).contiguous()
+
+
+def _tables(call: Call) -> tuple[Tensor, Tensor]:
+    """cos and sin, or the frequencies in turns as sums of two floats."""
+    if call.cos is not None and call.sin is not None:
+        return call.cos.float().contiguous(), call.sin.float().contiguous()
+    return _turns(tuple(call.inverse_frequencies()), str(call.q.device))
+
+
+@functools.lru_cache(maxsize=64)
+def _turns(frequencies: tuple[float, ...], device: str) -> tuple[Tensor, Tensor]:
+    turns = torch.tensor(frequencies, dtype=torch.float64, device="cpu") / (2 * math.pi)
+    high = turns.float()
+    low = (turns - high.double()).float()
+    return high.to(device), low.to(device)
+
+
+def _width(call: Call, tensors: list[Tensor]) -> int:
+    """4 where pairs and the elements that are copied come in aligned fours."""
+    even = call.half % 4 == 0 and call.dim % 4 == 0
+    strides = [stride for tensor in tensors for stride in tensor.stride()[:-1]]
+    if even and all(s % 4 == 0 for s in strides) and all(map(aligned, tensors)):
+        return 4
+    return 1
+
+
+def _dense_last(tensor: Tensor) -> Tensor:
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def _like(tensor: Tensor) -> Tensor:
+    """Room for a result: heads and sequence in memory as they are in the input."""
+    if 2 < tensor.dim() <= 4 and not tensor.is_contiguous():
+        swapped = tensor.transpose(-2, -3)
+        if swapped.is_contiguous():
+            dense = torch.empty_like(swapped, memory_format=torch.contiguous_format)
+            return dense.transpose(-2, -3)
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+# --- reference, cases and cost --------------------------------------------------------------------
+
+
+def token_tables(call: Call, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """cos and sin of each token, as batch (or 1), sequence, 1, pairs: with torch's operators."""
+    cos, sin = call.cos, call.sin
+    sequence = call.tokens(call.q).shape[1]
+    device = call.q.device
+    if cos is None or sin is None:
+        positions = call.positions
+        if positions is None:
+            positions = torch.arange(call.offset, call.offset + sequence, device=device)
+        frequencies = torch.tensor(call.inverse_frequencies(), dtype=dtype, device=device)
+        angles = positions.to(dtype)[..., None] * frequencies
+        cos, sin = angles.cos(), angles.sin()
+    elif call.mode == IN_SEQUENCE:
+        cos, sin = (t[call.offset : call.offset + sequence] for t in (cos, sin))
+    elif call.positions is not None:
+        cos, sin = cos[call.positions], sin[call.positions]
+    cos, sin = (t if t.dim() == 3 else t[None] for t in (cos, sin))
+    return cos[:, :, None], sin[:, :, None]
+
+
+def _reference(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    return _turned(Call(*args, **kwargs), 1.0)
+
+
+def _reference_backward(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    return _turned(Call(*args, **kwargs), -1.0)
+
+
+def _turned(call: Call, direction: float) -> tuple[Tensor, Tensor]:
+    exact = torch.float64 if call.q.dtype == torch.float64 else torch.float32
+    cos, sin = (t.to(call.q.dtype) for t in token_tables(call, exact))
+    q = _turn(call, call.q, cos, direction * sin)
+    k = _turn(call, call.k, cos, direction * sin) if call.k is not None else call.q.new_empty(0)
+    return q, k
+
+
+def _pairs(call: Call, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    if call.interleaved:
+        return tokens[..., 0 : 2 * call.half : 2], tokens[..., 1 : 2 * call.half : 2]
+    return tokens[..., : call.half], tokens[..., call.half : 2 * call.half]
+
+
+def _turn(call: Call, tensor: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    tokens = call.tokens(tensor)
+    a, b = _pairs(call, tokens)
+    first, second = a * cos - b * sin, b * cos + a * sin
+    if call.interleaved:
+        turned = torch.stack((first, second), -1).flatten(-2)
+    else:
+        turned = torch.cat((first, second), -1)
+    result = torch.cat((turned, tokens[..., 2 * call.half :]), -1)
+    if call.sequence_dim == -2:
+        result = result.transpose(1, 2)
+    return result.reshape(tensor.shape)
+
+
+def _case(
+    q: tuple[int, ...],
+    k: tuple[int, ...] | None = None,
+    table: tuple[int, ...] | None = None,
+    ids: tuple[int, ...] | None = None,
+    **options: Any,
+) -> Case:
+    def make(
+        dtype: torch.dtype, device: torch.device, generator: torch.Generator
+    ) -> tuple[list[Any], dict[str, Any]]:
+        tensors = [
+            torch.randn(shape, generator=generator).to(dtype).to(device) if shape else None
+            for shape in (q, k)
+        ]
+        tables: list[Any] = [None, None]
+        if table is not None:
+            angles = 6.0 * torch.rand(table, generator=generator)
+            tables = [t.to(dtype).to(device) for t in (angles.cos(), angles.sin())]
+        positions = None
+        if ids is not None:
+            most = table[0] if table is not None else 5000
+            positions = torch.randint(0, most, ids, generator=generator).to(device)
+        return [*tensors, *tables, positions], dict(options)
+
+    words = ["q " + "x".join(map(str, q))]
+    named = {"k": k, "tables": table, "ids": ids}
+    words += [f"{n} {'x'.join(map(str, s))}" for n, s in named.items() if s is not None]
+    return Case(" ".join(words + [f"{n}={v}" for n, v in options.items()]), make)
+
+
+def _cost(q: Tensor, k: Optional = None, *_: Any, **__: Any) -> Cost:
+    each = q.nbytes + (0 if k is None else k.nbytes)
+    return Cost(read=each, write=each)
+
+
+_CASES = (
+    _case((0, 2, 3, 8)),
+    _case((1, 2), base=100.0),
+    _case((31, 32), offset=7),
+    _case((2, 4, 33, 16), (2, 2, 33, 16)),
+    _case((2, 4, 5, 24), (2, 1, 5, 24), ids=(2, 5), interleaved=True, rotary_dim=16),
+    _case((2, 6, 3, 14), ids=(3,), rotary_dim=6),
+    _case((2, 7, 3, 16), (2, 7, 1, 16), (9, 8), sequence_dim=-3),
+    _case((1, 2, 5, 12), (1, 2, 5, 12), (11, 6), (1, 5), interleaved=True),
+    _case((2, 2, 4, 16), (2, 2, 4, 16), (2, 4, 4), rotary_dim=8),
+)
+_BENCH = (
+    _case((1, 32, 1024, 128), (1, 8, 1024, 128), (1024, 64)),
+    _case((1, 32, 1024, 128), (1, 8, 1024, 128)),
+)
+_OPTIONS = (
+    "Tensor? cos=None, Tensor? sin=None, Tensor? positions=None, float base=10000.0,"
+    " int offset=0, int? rotary_dim=None, bool interleaved=False, int sequence_dim=-2,"
+    " float[]? frequencies=None"
+)
+
+rope_operator = Operator(
+    f"rope(Tensor q, Tensor? k=None, {_OPTIONS}) -> (Tensor, Tensor)",
+    SOURCE,
+    _reference,
+    cases=_CASES,
+    bench=_BENCH,
+    cost=_cost,
+)
+rope_backward = Operator(
+    f"rope_backward(Tensor grad_q, Tensor? grad_k=None, {_OPTIONS}) -> (Tensor, Tensor)",
+    SOURCE,
+    _reference_backward,
+    cases=[_CASES[0], *_CASES[3:5]],
+    bench=_BENCH,
+    cost=_cost,
+    differentiable=False,
+)
+
+
+def _backward_call(*args: Any, **kwargs: Any) -> Call:
+    names = {"grad_q": "q", "grad_k": "k"}
+    return Call(*args, **{names.get(name, name): value for name, value in kwargs.items()})
+
+
+@rope_operator.forward
+def _(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    call = Call(*args, **kwargs)
+    _check("rope", call)
+    _check_position_values("rope", call)
+    return _run(rope_operator, call, 1.0)
+
+
+@rope_backward.forward
+def _(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    call = _backward_call(*args, **kwargs)
+    _check("rope_backward", call)
+    return _run(rope_backward, call, -1.0)
+
+
+@rope_operator.fake
+def _(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    call = Call(*args, **kwargs)
+    _check("rope", call)
+    return _like(call.q), _like(call.k) if call.k is not None else call.q.new_empty(0)
+
+
+@rope_backward.fake
+def _(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    call = _backward_call(*args, **kwargs)
+    return _like(call.q), _like(call.k) if call.k is not None else call.q.new_empty(0)
+
+
+# --- gradient -------------------------------------------------------------------------------------
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    del output
+    call = Call(*inputs)
+    tables = [t for t in (call.cos, call.sin) if t is not None]
+    ctx.learns_tables = any(table.requires_grad for table in tables)
+    kept = (call.q, call.k) if ctx.learns_tables else (None, None)
+    ctx.save_for_backward(*kept, call.cos, call.sin, call.positions)
+    ctx.has_k = call.k is not None
+    ctx.options = inputs[5:]
+
+
+def _gradient(ctx: Any, grad_q: Tensor, grad_k: Tensor) -> tuple[Any, ...]:
+    q, k, cos, sin, positions = ctx.saved_tensors
+    call = Call(grad_q, grad_k if ctx.has_k else None, cos, sin, positions, *ctx.options)
+    dq, dk = rope_backward(call.q, call.k, cos, sin, positions, *ctx.options)
+    dcos, dsin = _table_gradients(call, q, k) if ctx.learns_tables else (None, None)
+    return (dq, dk if ctx.has_k else None, dcos, dsin, None, *(None for _ in ctx.options))
+
+
+def _table_gradients(call: Call, q: Tensor, k: Optional) -> tuple[Tensor, Tensor]:
+    """The gradients of learned tables, which nobody learns in a hurry: torch's operators do it."""
+    dcos = dsin = torch.zeros((), device=q.device)
+    for grad, tensor in ((call.q, q), (call.k, k)):
+        if grad is None or tensor is None:
+            continue
+        da, db = (t.float() for t in _pairs(call, call.tokens(grad)))
+        a, b = (t.float() for t in _pairs(call, call.tokens(tensor)))
+        dcos = dcos + (da * a + db * b).sum(2)
+        dsin = dsin + (db * a - da * b).sum(2)
+    return _to_table(call, call.cos, dcos), _to_table(call, call.sin, dsin)
+
+
+def _to_table(call: Call, table: Optional, tokens: Tensor) -> Tensor:
+    """Gradients of tokens, added up in the rows that the tokens came from."""
+    assert table is not None
+    if call.mode == OWN_ROW:
+        return tokens.to(table.dtype)
+    batch, sequence = tokens.shape[:2]
+    rows = call.positions
+    if rows is None:
+        rows = torch.arange(call.offset, call.offset + sequence, device=tokens.device)
+    rows = rows.expand(batch, sequence).reshape(-1)
+    blank = torch.zeros(table.shape, dtype=tokens.dtype, device=tokens.device)
+    return blank.index_add(0, rows, tokens.flatten(0, 1)).to(table.dtype)
+
+
+rope_operator.gradient(_setup, _gradient)
+rope_backward.no_gradient("rope can be differentiated once")
+
+
+# --- public function ------------------------------------------------------------------------------
+
+
+def rope(
+    q: Tensor,
+    k: Optional = None,
+    cos: Optional = None,
+    sin: Optional = None,
+    *,
+    positions: Optional = None,
+    base: float = BASE,
+    offset: int = 0,
+    rotary_dim: int | None = None,
+    interleaved: bool = False,
+    sequence_dim: int = -2,
+    frequencies: Sequence[float] | None = None,
+) -> Any:
+    """q, or q and k, with pairs of their elements turned by angles of their positions.
+
+    Tensors are [..., heads, sequence, dim], or with `sequence_dim=-3` [..., sequence, heads, dim];
+    k may have fewer heads. Token i has position `offset + i`, or the i-th of `positions` (one list,
+    or one a sample). Angles are position * base ** (-2 i / rotary_dim), or position *
+    frequencies[i]; or `cos` and `sin` hold them: [positions, pairs], or a row a token as [batch,
+    sequence, pairs]. Tables may also be twice as wide, each angle in both places of its pair.
+    """
+    call = Call(
+        q, k, cos, sin, positions, base, offset, rotary_dim, interleaved, sequence_dim, frequencies
+    )
+    call = _with_narrow_tables(call)
+    turned_q, turned_k = rope_operator(
+        call.q, k, call.cos, call.sin, positions, base, call.offset, call.rotary_dim, interleaved,
+        sequence_dim, frequencies,
+    )  # fmt: skip
+    return turned_q if k is None else (turned_q, turned_k)
+
+
+def _with_narrow_tables(call: Call) -> Call:
+    """Tables with one column a pair, and for tokens of all samples where they have one for all."""
+    cos, sin = call.cos, call.sin
+    if cos is None or sin is None:
+        return call
+    rotary = call.rotary_dim if call.rotary_dim is not None else call.dim
+    narrow = []
+    for table in (cos, sin):
+        kept = table
+        if table.dim() >= 2 and table.shape[-1] == rotary:
+            kept = table[..., ::2] if call.interleaved else table[..., : rotary // 2]
+        if kept.dim() == 3 and kept.shape[0] == 1 and call.positions is None and not call.offset:
+            kept = kept[0]
+        narrow.append(kept)
+    return replace(call, cos=narrow[0], sin=narrow[1])

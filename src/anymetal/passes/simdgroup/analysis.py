@@ -1,0 +1,133 @@
+"""Which values are uniform, patterns or varying, and where lanes part: a fixed point."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from anymetal.passes.operands import Operand, Parsed
+from anymetal.passes.simdgroup.facts import PRIVATE, UNIFORM, VARYING, Facts, meet, normal
+from anymetal.passes.simdgroup.graph import NotVectorisable
+from anymetal.passes.simdgroup.kernel import Kernel
+from anymetal.passes.simdgroup.rules import GroupShape, Rules, literal
+
+_MOST_PASSES = 100
+# Parts of the machine that are one value as long as a thread runs.
+_LASTING = frozenset(("self", "simd", "group", "lane", "position", "group_position", "group_size"))
+
+
+class Analysis:
+    """The facts of every value of a kernel. Begins with the best and takes back what fails."""
+
+    def __init__(self, kernel: Kernel, shape: GroupShape) -> None:
+        self.kernel = kernel
+        self.private = private_arrays(kernel)
+        self.rules = Rules(kernel.types, shape, self.private)
+        self.facts: dict[str, Facts] = {
+            kernel.buffers: UNIFORM,
+            kernel.self: replace(UNIFORM, tag=("self", 0)),
+        }
+        self.divergent: set[str] = set()  # blocks whose branch lanes may take differently
+        self._mixed: set[str] = set()  # blocks whose phis get values from different lanes' ways
+        for _ in range(_MOST_PASSES):
+            if not self._pass():
+                return
+        raise NotVectorisable("what lanes share could not be settled")
+
+    def of(self, operand: Operand) -> Facts:
+        if not operand.is_name:
+            return literal(operand)
+        return self.facts.get(operand.text, UNIFORM)
+
+    def _pass(self) -> bool:
+        changed = False
+        for label in self.kernel.flow.order:
+            for parsed in self.kernel.blocks[label]:
+                if parsed.result is not None:
+                    is_phi = parsed.opcode == "phi"
+                    new = self._phi(label, parsed) if is_phi else self._plain(parsed)
+                    if self.facts.get(parsed.result) != new:
+                        self.facts[parsed.result] = new
+                        changed = True
+            changed |= self._look_at_branch(label)
+        return changed
+
+    def _plain(self, parsed: Parsed) -> Facts:
+        return normal(self.rules.facts(parsed, self.of))
+
+    def _phi(self, label: str, parsed: Parsed) -> Facts:
+        if label in self._mixed and not self._is_one_thing(parsed):
+            return VARYING
+        result: Facts | None = None
+        for operand in parsed.operands:
+            if operand.is_name and operand.text not in self.facts:
+                continue
+            facts = self.of(operand)
+            if not facts.sure:
+                return VARYING
+            if facts.tag is not None and facts.tag[0] == PRIVATE:
+                raise AssertionError("a private array's address in a phi")
+            result = facts if result is None else meet(result, facts)
+        # A limit that holds at the start need not hold after a few rounds of a loop.
+        return normal(replace(result, limit=None)) if result is not None else UNIFORM
+
+    def _is_one_thing(self, parsed: Parsed) -> bool:
+        """Whether lanes bring the same to a phi whichever way they came: a part of the machine."""
+        brought = {self.of(operand) for operand in parsed.operands}
+        if len(brought) != 1:
+            return False
+        facts = brought.pop()
+        return facts.values is not None or (facts.tag is not None and facts.tag[0] in _LASTING)
+
+    def _look_at_branch(self, label: str) -> bool:
+        terminator = self.kernel.blocks[label][-1]
+        if label in self.divergent or terminator.opcode != "br" or not terminator.operands:
+            return False
+        if self.of(terminator.operands[0]).is_uniform:
+            return False
+        self.divergent.add(label)
+        self._mixed |= self.kernel.flow.divergence(label).joins
+        return True
+
+
+def private_arrays(kernel: Kernel) -> dict[str, int]:
+    """For each array of a thread, the bytes of the pieces to lay side by side, a lane each.
+
+    Possible where the code only steps through it and reads or writes pieces of one size: then
+    equal places of all lanes are neighbours, and one vector. Otherwise 0: a whole copy a lane.
+    """
+    return {
+        name: _piece(kernel, name)
+        for name, (_, parsed) in kernel.definitions.items()
+        if parsed.opcode == "alloca"
+    }
+
+
+def _piece(kernel: Kernel, name: str) -> int:
+    pointers = {name}
+    sizes: set[int] = set()
+    steps: set[int] = set()
+    rules = Rules(kernel.types, GroupShape(), {})
+    for label in kernel.flow.order:
+        for parsed in kernel.blocks[label]:
+            used = [operand.text in pointers for operand in parsed.operands]
+            if not any(used):
+                continue
+            if parsed.opcode == "getelementptr" and used[0] and parsed.result:
+                pointers.add(parsed.result)
+                for index, size in rules.steps(parsed):
+                    steps.add(size * (int(index.text) if index.text.isdigit() else 1))
+            elif parsed.opcode == "load" and not parsed.is_atomic:
+                sizes |= {kernel.types.size(leaf) for leaf in kernel.types.leaves(parsed.kind)}
+                if kernel.types.parts(parsed.kind):
+                    return 0
+            elif parsed.opcode == "store" and not used[0] and not parsed.is_atomic:
+                kind = parsed.operands[0].kind
+                if kernel.types.parts(kind):
+                    return 0
+                sizes.add(kernel.types.size(kind))
+            else:
+                return 0
+    if len(sizes) != 1:
+        return 0
+    piece = sizes.pop()
+    return piece if all(step % piece == 0 for step in steps) else 0

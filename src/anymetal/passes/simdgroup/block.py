@@ -1,0 +1,290 @@
+"""Writes the instructions of one block for 32 lanes, all of them or those of a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from anymetal.passes.operands import Operand, Parsed
+from anymetal.passes.simdgroup.analysis import Analysis
+from anymetal.passes.simdgroup.atomics import Atomics, Steps, threadgroup_pointers
+from anymetal.passes.simdgroup.calls import Calls
+from anymetal.passes.simdgroup.facts import WIDTH, Tag
+from anymetal.passes.simdgroup.graph import NotVectorisable
+from anymetal.passes.simdgroup.memory import Access, Memory
+from anymetal.passes.simdgroup.operations import Operations
+from anymetal.passes.simdgroup.positions import SIMD_POINTER
+from anymetal.passes.simdgroup.rules import literal
+from anymetal.passes.simdgroup.serial import Serial
+from anymetal.passes.simdgroup.slots import Slots
+from anymetal.passes.simdgroup.together import loads_together, stores_together
+from anymetal.passes.simdgroup.values import MASK, Code, Value
+
+# What an address is computed with: nothing that reads memory.
+_ADDRESS_OPERATIONS = frozenset(
+    [
+        "getelementptr",
+        "add",
+        "sub",
+        "mul",
+        "shl",
+        "and",
+        "or",
+        "xor",
+        "lshr",
+        "zext",
+        "sext",
+        "trunc",
+    ]
+)
+
+
+@dataclass
+class Scope:
+    """One block being written: its mask (None: all lanes) and the values at hand."""
+
+    label: str
+    mask: str | None
+    values: dict[str, Value] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)  # instructions written with an earlier one
+    groups: dict[int, list[Parsed]] = field(default_factory=dict)  # stores to write with the last
+
+
+Writer = Callable[["BlockWriter", Parsed, list[Value], Scope], Value | None]
+
+
+class BlockWriter:
+    """Instructions in, vector code out. `machine` holds what is known of the simdgroup."""
+
+    def __init__(self, code: Code, analysis: Analysis, slots: Slots) -> None:
+        self._code = code
+        self._analysis = analysis
+        self._kernel = analysis.kernel
+        self._slots = slots
+        self._operations = Operations(code, analysis.rules)
+        self._memory = Memory(code)
+        serial = Serial(code)
+        self._calls = Calls(code, serial, SIMD_POINTER)
+        inside = threadgroup_pointers(analysis.kernel, analysis.facts)
+        self._atomics = Atomics(code, serial, inside)
+        self._arrays: dict[str, str] = {}
+        self.machine: dict[Tag, Value] = {}
+
+    @property
+    def has_barriers(self) -> bool:
+        return self._calls.has_barriers
+
+    def operand(self, operand: Operand, scope: Scope) -> Value:
+        if operand.is_name:
+            return self._value(operand.text, scope)
+        facts = literal(operand)
+        if facts.values is not None and operand.kind != "ptr":
+            return self._code.known(operand.kind, facts)
+        return Value(operand.kind, facts, base=operand.text)
+
+    def _value(self, name: str, scope: Scope) -> Value:
+        value = scope.values.get(name)
+        if value is not None:
+            return value
+        if name in (self._kernel.buffers, self._kernel.self):
+            value = Value("ptr", self._analysis.facts[name], base=name)
+        else:
+            value = self._from_elsewhere(name, scope)
+        if not self._code.is_aside:
+            scope.values[name] = value
+        return value
+
+    def _from_elsewhere(self, name: str, scope: Scope) -> Value:
+        slot = self._slots.get(name)
+        if slot is not None:
+            return self._slots.read(slot)
+        _, parsed = self._kernel.definitions[name]
+        value = self._compute(parsed, scope)
+        assert value is not None, name
+        return value
+
+    def write(self, scope: Scope) -> None:
+        block = list(self._kernel.body(scope.label))
+        self._code.kept.clear()
+        for number, parsed in enumerate(block):
+            if parsed.opcode in ("br", "ret", "unreachable"):
+                return
+            if id(parsed) in scope.done:
+                continue
+            if parsed.result is not None and parsed.result in scope.values:
+                self._slots.keep(parsed.result, scope.values[parsed.result])
+                continue
+            if self._draw_together(block, number, scope):
+                continue
+            value = self._compute(parsed, scope)
+            if parsed.result is not None and value is not None:
+                scope.values[parsed.result] = value
+                self._slots.keep(parsed.result, value)
+
+    # ---- accesses drawn together -------------------------------------------------------------
+
+    def _draw_together(self, block: list[Parsed], number: int, scope: Scope) -> bool:
+        """Writes a load or store together with later ones, if they cover memory only together."""
+        parsed = block[number]
+        if parsed.opcode not in ("load", "store"):
+            return False
+        kind = parsed.kind if parsed.opcode == "load" else parsed.operands[0].kind
+        if not self._memory.is_simple(parsed, kind):
+            return False
+        address = self.operand(parsed.operands[-1], scope)
+        if not self._memory.needs_company(kind, address):
+            return False
+        search = loads_together if parsed.opcode == "load" else stores_together
+        size = self._kernel.types.size(kind)
+        members = search(
+            block,
+            number,
+            address,
+            size,
+            lambda other: self._ahead(other.operands[-1], scope),
+            distinct=parsed.opcode == "store" or scope.mask is not None,
+        )
+        if members is None:
+            return False
+        if parsed.opcode == "load":
+            self._load_together(kind, members, scope)
+        else:
+            last = members[-1]
+            scope.groups[id(last)] = members
+            scope.done.update(id(member) for member in members[:-1])
+        return True
+
+    def _ahead(self, operand: Operand, scope: Scope) -> Value | None:
+        """An address that is asked for early, if everything it is made of is known already."""
+        name = operand.text
+        if not operand.is_name or name in scope.values:
+            return self.operand(operand, scope)
+        definition = self._kernel.definitions.get(name)
+        if definition is None or definition[0] != scope.label or definition[1].opcode == "phi":
+            return self.operand(operand, scope)
+        parsed = definition[1]
+        if parsed.opcode not in _ADDRESS_OPERATIONS:
+            return None
+        if any(self._ahead(part, scope) is None for part in parsed.operands):
+            return None
+        value = self._compute(parsed, scope)
+        if value is not None:
+            scope.values[name] = value
+        return value
+
+    def _access(self, parsed: Parsed, kind: str, scope: Scope) -> Access:
+        address = self.operand(parsed.operands[-1], scope)
+        return Access(kind, address, parsed.align, scope.mask, parsed.is_invariant)
+
+    def _load_together(self, kind: str, members: list[Parsed], scope: Scope) -> None:
+        accesses = [self._access(member, kind, scope) for member in members]
+        values = self._memory.load_together(accesses)
+        for member, value in zip(members, values, strict=True):
+            assert member.result is not None
+            scope.values[member.result] = value
+        self._slots.keep(members[0].result or "", values[0])
+
+    def _store_together(self, members: list[Parsed], scope: Scope) -> None:
+        kind = members[0].operands[0].kind
+        accesses = [self._access(member, kind, scope) for member in members]
+        values = [self.operand(member.operands[0], scope) for member in members]
+        self._memory.store_together(accesses, values)
+
+    def _compute(self, parsed: Parsed, scope: Scope) -> Value | None:
+        operands = [self.operand(operand, scope) for operand in parsed.operands]
+        result = self._operations.apply(parsed, operands, scope.mask)
+        if result is not None:
+            return result
+        writer = self._writers.get(parsed.opcode)
+        if writer is None:
+            raise NotVectorisable(f"the instruction {parsed.opcode}")
+        return writer(self, parsed, operands, scope)
+
+    def _write_load(self, parsed: Parsed, operands: list[Value], scope: Scope) -> Value | None:
+        facts = self._analysis.rules.facts(
+            parsed, lambda _: operands[0].facts, all_active=scope.mask is None
+        )
+        if facts.values is not None:
+            return self._code.known(parsed.kind, facts)
+        tag = operands[0].facts.tag
+        if tag is not None and tag in self.machine:
+            return replace(self.machine[tag])
+        if tag == ("simd", 0) and scope.mask is None and parsed.kind == MASK:
+            return self._code.uniform(MASK, "splat (i1 true)")
+        if parsed.is_atomic and not operands[0].facts.is_uniform:
+            return self._atomics.access(parsed, operands, scope.mask)
+        value = self._memory.load(parsed, operands[0], scope.mask)
+        if facts.is_uniform:
+            value.facts = facts
+        return value
+
+    def _write_store(self, parsed: Parsed, operands: list[Value], scope: Scope) -> Value | None:
+        if id(parsed) in scope.groups:
+            self._store_together(scope.groups[id(parsed)], scope)
+            return None
+        if parsed.is_atomic and not all(operand.facts.is_uniform for operand in operands):
+            return self._atomics.access(parsed, operands, scope.mask)
+        self._memory.store(parsed, operands[0], operands[1], scope.mask)
+        return None
+
+    def _write_atomic(self, parsed: Parsed, operands: list[Value], scope: Scope) -> Value | None:
+        if self._atomics.are_together(parsed, operands):
+            return self._atomics.together(parsed, operands, scope.mask)
+        if not self._atomics.is_alone(parsed):
+            return self._atomics.access(parsed, operands, scope.mask)
+        steps = self._steps(parsed.operands[0].text, scope)
+        return self._atomics.update(parsed, operands, steps, scope.mask)
+
+    def _steps(self, pointer: str, scope: Scope) -> Steps | None:
+        """How an address was made, where that was one step from a base that all lanes share."""
+        definition = self._kernel.definitions[pointer][1]
+        if definition.opcode != "getelementptr" or len(definition.operands) != 2:
+            return None
+        ((index, size),) = self._analysis.rules.steps(definition)
+        if index.kind != "i64" or not self._at_hand(definition.operands[0], scope):
+            return None
+        base = self.operand(definition.operands[0], scope)
+        if not base.facts.is_uniform:
+            return None
+        widened = self._kernel.definitions.get(index.text, ("", None))[1]
+        if widened is not None and widened.opcode in ("zext", "sext"):
+            narrow = widened.operands[0]
+            if self._at_hand(narrow, scope):
+                return Steps(base, self.operand(narrow, scope), widened.opcode, size)
+        if not self._at_hand(index, scope):
+            return None
+        return Steps(base, self.operand(index, scope), "", size)
+
+    def _at_hand(self, operand: Operand, scope: Scope) -> bool:
+        """Whether a value that this instruction does not name itself can be had, not made anew."""
+        name = operand.text
+        return not operand.is_name or name in scope.values or self._slots.get(name) is not None
+
+    def _write_call(self, parsed: Parsed, operands: list[Value], scope: Scope) -> Value | None:
+        return self._calls.call(parsed, operands, scope.mask)
+
+    def _write_alloca(self, parsed: Parsed, operands: list[Value], scope: Scope) -> Value | None:
+        if operands:
+            raise NotVectorisable("a variable of unknown size")
+        assert parsed.result is not None
+        facts = self._analysis.facts[parsed.result]
+        if parsed.result not in self._arrays:
+            size = self._kernel.types.size(parsed.element)
+            copy = -(-size // 16) * 16
+            self._arrays[parsed.result] = self._code.variable(f"[{copy * WIDTH} x i8]", align=64)
+        return Value("ptr", facts, self._arrays[parsed.result])
+
+    def _write_fence(self, parsed: Parsed, operands: list[Value], scope: Scope) -> Value | None:
+        self._code.line(f"fence {parsed.ordering}")
+        return None
+
+    _writers: ClassVar[dict[str, Writer]] = {
+        "load": _write_load,
+        "store": _write_store,
+        "call": _write_call,
+        "alloca": _write_alloca,
+        "atomicrmw": _write_atomic,
+        "cmpxchg": _write_atomic,
+        "fence": _write_fence,
+    }

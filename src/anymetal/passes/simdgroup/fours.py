@@ -1,0 +1,62 @@
+"""Four values a lane that lie side by side, a float4 say: into four vectors, and back.
+
+In two steps over vectors of 16, each of two vectors into one. Asked to pick every fourth of 128
+elements at once, LLVM takes three steps for each vector it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anymetal.passes.simdgroup.facts import WIDTH
+from anymetal.passes.simdgroup.values import Code
+
+FOUR = 4
+PIECE, _HALF = 16, 8
+
+
+def apart(code: Code, kind: str, pieces: Sequence[str]) -> list[str]:
+    """From 128 elements in the order of memory: all lanes' first ones, their second ones, ..."""
+    lanes = range(0, 2 * PIECE, FOUR)  # eight lanes in two pieces
+    halves: list[list[str]] = [[], []]  # first and second ones of eight lanes; third and fourth
+    for left, right in zip(pieces[::2], pieces[1::2], strict=True):
+        for which, half in enumerate(halves):
+            places = [lane + 2 * which + part for part in range(2) for lane in lanes]
+            half.append(code.shuffled(kind, PIECE, left, right, places))
+    results = []
+    for part in range(FOUR):
+        low = _HALF * (part % 2)
+        places = [*range(low, low + _HALF), *range(PIECE + low, PIECE + low + _HALF)]
+        quarter = halves[part // 2]
+        ends = [code.shuffled(kind, PIECE, quarter[i], quarter[i + 1], places) for i in (0, 2)]
+        results.append(code.shuffled(kind, PIECE, ends[0], ends[1], range(WIDTH)))
+    return results
+
+
+def pieces_of(code: Code, kind: str, text: str) -> list[str]:
+    """The vectors of 16 that 128 elements are made of."""
+    return [
+        code.shuffled(kind, WIDTH * FOUR, text, "poison", range(start, start + PIECE))
+        for start in range(0, WIDTH * FOUR, PIECE)
+    ]
+
+
+def joined(code: Code, kind: str, texts: Sequence[str]) -> str:
+    """The other way round."""
+    pieces = []
+    for start in range(0, WIDTH, PIECE):
+        lanes = range(start, start + PIECE)
+        parts = [code.shuffled(kind, WIDTH, text, "poison", lanes) for text in texts]
+        for low in (0, _HALF):
+            pairs = [place for lane in range(low, low + _HALF) for place in (lane, PIECE + lane)]
+            first = code.shuffled(kind, PIECE, parts[0], parts[1], pairs)
+            second = code.shuffled(kind, PIECE, parts[2], parts[3], pairs)
+            for begin in (0, _HALF):
+                places = [
+                    side + pair + place
+                    for pair in range(begin, begin + _HALF, 2)
+                    for side in (0, PIECE)
+                    for place in range(2)
+                ]
+                pieces.append(code.shuffled(kind, PIECE, first, second, places))
+    return code.concatenated(pieces, kind, PIECE)[0]

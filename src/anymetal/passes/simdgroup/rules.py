@@ -1,0 +1,211 @@
+"""Facts of each instruction's result, from the facts of its operands.
+
+The analysis and the code generator both ask here, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from anymetal.passes.machine import MATRIX_PARTS
+from anymetal.passes.operands import BINARY_OPCODES, CAST_OPCODES, Operand, Parsed
+from anymetal.passes.simdgroup import facts as lanes
+from anymetal.passes.simdgroup.facts import (
+    LANE_NUMBERS,
+    PRIVATE,
+    UNIFORM,
+    VARYING,
+    WIDTH,
+    ZERO,
+    Facts,
+)
+from anymetal.passes.simdgroup.graph import NotVectorisable
+from anymetal.passes.simdgroup.kernel import Types
+
+_INTEGER = re.compile(r"-?\d+$")
+# machine.h: where the members of am_thread, am_simdgroup and am_group lie.
+LANE, POSITION, INDEX, SIMD, GROUP = 4, 8, 20, 24, 32
+ACTIVE, LEADER = 0, 4
+GROUP_POSITION, GROUP_SIZE, NOMINAL_SIZE = 0, 12, 24
+THREADS_IN_GROUP = 1024
+THREADGROUP_MEMORY, END_OF_GROUP = 72, 328  # pointers to threadgroup memory, one a binding
+
+Look = Callable[[Operand], Facts]
+
+
+@dataclass(frozen=True)
+class GroupShape:
+    """How the lanes of a simdgroup lie in the threadgroup.
+
+    `row` lanes follow one another in x, beginning at a multiple of `row`; 0: nothing is known.
+    `complete`: every simdgroup has all its threads.
+    """
+
+    row: int = WIDTH
+    complete: bool = False
+
+    def position(self, axis: int) -> Facts:
+        tag = ("position", axis)
+        limit = THREADS_IN_GROUP
+        if self.row == 0:
+            return replace(VARYING, tag=tag)
+        if self.row == WIDTH:
+            if axis == 0:
+                return Facts(LANE_NUMBERS, divisor=WIDTH, limit=limit, tag=tag)
+            return Facts(ZERO, limit=limit, tag=tag)
+        if axis == 0:
+            return lanes.known([lane % self.row for lane in range(WIDTH)])
+        if axis == 1:
+            rows = tuple(lane // self.row for lane in range(WIDTH))
+            return Facts(rows, divisor=1, limit=limit, tag=tag)
+        return Facts(ZERO, limit=limit, tag=tag)
+
+
+def literal(operand: Operand) -> Facts:
+    """Facts of an operand that is no named value."""
+    text = operand.text
+    if _INTEGER.match(text) and lanes.width_of(operand.kind):
+        return lanes.constant(int(text))
+    if text in ("true", "false"):
+        return lanes.constant(int(text == "true"))
+    if text == "zeroinitializer" and lanes.width_of(operand.kind):
+        return lanes.constant(0)
+    return UNIFORM
+
+
+class Rules:
+    """Facts of results, for one kernel and one shape of its threadgroups."""
+
+    def __init__(self, types: Types, shape: GroupShape, private: dict[str, int]) -> None:
+        self._types = types
+        self._shape = shape
+        # For each alloca, the bytes of the pieces that lie side by side; 0: whole copies.
+        self._private = private
+
+    def facts(self, parsed: Parsed, look: Look, *, all_active: bool = False) -> Facts:
+        """`look` gives an operand's facts; phis are the analysis' own business."""
+        opcode = parsed.opcode
+        if opcode in BINARY_OPCODES:
+            return lanes.binary(parsed, look(parsed.operands[0]), look(parsed.operands[1]))
+        if opcode in CAST_OPCODES:
+            source = parsed.operands[0]
+            return lanes.cast(parsed, look(source), source.kind)
+        if opcode == "icmp":
+            return lanes.compare(parsed, look(parsed.operands[0]), look(parsed.operands[1]))
+        if opcode == "select":
+            condition, yes, no = (look(operand) for operand in parsed.operands)
+            return lanes.select(condition, yes, no)
+        if opcode == "getelementptr":
+            return self._pointer(parsed, look)
+        if opcode == "load":
+            return self._loaded(parsed, look(parsed.operands[0]), all_active=all_active)
+        if opcode == "alloca":
+            return self._variable(parsed)
+        if opcode == "freeze":
+            return look(parsed.operands[0])
+        if opcode == "call":
+            return self._called(parsed, look)
+        if opcode in ("atomicrmw", "cmpxchg"):
+            return VARYING
+        return lanes.combine(*(look(operand) for operand in parsed.operands))
+
+    def _pointer(self, parsed: Parsed, look: Look) -> Facts:
+        pointer = look(parsed.operands[0])
+        if parsed.kind != "ptr":
+            return lanes.combine(*(look(operand) for operand in parsed.operands))
+        for index, size in self.steps(parsed):
+            pointer = self.step(pointer, look(index), size)
+        return pointer
+
+    def step(self, pointer: Facts, index: Facts, size: int) -> Facts:
+        """A pointer moved; arrays of a thread lie spread over the lanes."""
+        if pointer.tag is not None and pointer.tag[0] == PRIVATE:
+            moved = lanes.step(replace(pointer, tag=None), index, self.stride(pointer, size))
+            return replace(moved, tag=pointer.tag)
+        return lanes.step(pointer, index, size)
+
+    @staticmethod
+    def stride(pointer: Facts, size: int) -> int:
+        """Bytes from one element to the next where each lane has its own copy, or not."""
+        private = pointer.tag is not None and pointer.tag[0] == PRIVATE
+        return size * WIDTH if private else size
+
+    def steps(self, parsed: Parsed) -> list[tuple[Operand, int]]:
+        """The indices of a getelementptr, each with the bytes it counts."""
+        kind = parsed.element
+        result: list[tuple[Operand, int]] = []
+        for depth, index in enumerate(parsed.operands[1:]):
+            if depth == 0:
+                result.append((index, self._types.size(kind)))
+                continue
+            parts = self._types.parts(kind)
+            if kind.startswith(("[", "<")) and not kind.startswith("<{"):
+                result.append((index, self._types.size(parts[0])))
+                kind = parts[0]
+            else:
+                number = int(index.text)
+                result.append((Operand("i64", "1"), self._types.offset(kind, number)))
+                kind = parts[number]
+        return result
+
+    def _loaded(self, parsed: Parsed, address: Facts, *, all_active: bool) -> Facts:
+        if address.tag is not None and address.is_uniform:
+            machine = self._machine_part(parsed, address.tag, all_active=all_active)
+            if machine is not None:
+                return machine
+        if address.is_uniform and address.sure:
+            return UNIFORM
+        return VARYING
+
+    def _machine_part(self, parsed: Parsed, tag: lanes.Tag, *, all_active: bool) -> Facts | None:
+        place, offset = tag
+        if place == "self" and parsed.kind != ("ptr" if offset >= SIMD else "i32"):
+            raise NotVectorisable(f"a read of {parsed.kind} from a thread's description")
+        if place == "self":
+            if offset == LANE:
+                return replace(lanes.known(LANE_NUMBERS), tag=("lane", 0))
+            if offset == INDEX:
+                return Facts(LANE_NUMBERS, divisor=WIDTH, limit=THREADS_IN_GROUP)
+            if POSITION <= offset < INDEX:
+                return self._shape.position((offset - POSITION) // 4)
+            parts = {SIMD: "simd", GROUP: "group"}
+            return replace(UNIFORM, tag=(parts[offset], 0)) if offset in parts else None
+        if place == "simd" and offset == LEADER:
+            return replace(UNIFORM, tag=("leader", 0))
+        if place == "simd" and offset == ACTIVE and all_active and parsed.kind == "i32":
+            return lanes.constant(-1)
+        if place == "group" and parsed.kind == "i32":
+            if GROUP_POSITION <= offset < GROUP_SIZE:
+                return replace(UNIFORM, tag=("group_position", offset // 4))
+            if NOMINAL_SIZE <= offset < NOMINAL_SIZE + 12:
+                return replace(UNIFORM, tag=("group_size", (offset - NOMINAL_SIZE) // 4))
+        return None
+
+    def _variable(self, parsed: Parsed) -> Facts:
+        assert parsed.result is not None
+        piece = self._private[parsed.result]
+        if piece:
+            return Facts(tuple(lane * piece for lane in range(WIDTH)), tag=(PRIVATE, piece))
+        size = self._types.size(parsed.element)
+        copy = -(-size // 16) * 16
+        return Facts(tuple(lane * copy for lane in range(WIDTH)))
+
+    def _called(self, parsed: Parsed, look: Look) -> Facts:
+        if matrix_part(parsed.callee) is not None:
+            return VARYING
+        if parsed.callee.startswith("llvm.") and not parsed.callee.startswith(MEMORY_INTRINSICS):
+            return lanes.combine(*(look(operand) for operand in parsed.operands))
+        return VARYING
+
+
+def matrix_part(callee: str) -> int | None:
+    """Which of a lane's two elements of a matrix product a call asks for."""
+    for number, name in enumerate(MATRIX_PARTS):
+        if name in callee:
+            return number
+    return None
+
+
+MEMORY_INTRINSICS = ("llvm.memcpy", "llvm.memmove", "llvm.memset", "llvm.masked.")

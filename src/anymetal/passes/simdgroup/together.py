@@ -1,0 +1,137 @@
+"""Which loads or stores of a block touch one stretch of memory together.
+
+A thread that reads a float4 reads four floats, 16 bytes from the next thread's. Each load alone is
+a gather; all four are one stretch of memory and a permutation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from anymetal.passes.operands import Parsed
+from anymetal.passes.simdgroup.facts import WIDTH
+from anymetal.passes.simdgroup.rules import MEMORY_INTRINSICS
+from anymetal.passes.simdgroup.values import Value
+
+WIDEST_BYTES = 1024
+# Several runs are worth loading one by one if there are few: the rows of an 8x8 matrix, say.
+SHORTEST_RUN = 4
+RUNS = (2, 4, 8)
+Peek = Callable[[Parsed], Value | None]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Runs of neighbouring elements, all of one length, and which element each lane takes.
+
+    Elements are numbered through, run after run.
+    """
+
+    starts: tuple[int, ...]
+    length: int
+    taken: tuple[tuple[int, ...], ...]  # an element for each access and lane
+
+    @property
+    def count(self) -> int:
+        return len(self.starts) * self.length
+
+    @property
+    def owners(self) -> list[tuple[int, int]] | None:
+        """The access and lane of each element; None where several lanes take one."""
+        owner = {
+            element: (number, lane)
+            for number, elements in enumerate(self.taken)
+            for lane, element in enumerate(elements)
+        }
+        lanes = sum(len(elements) for elements in self.taken)
+        return [owner[element] for element in range(self.count)] if len(owner) == lanes else None
+
+
+def stretch_of(accesses: Sequence[tuple[int, ...]], size: int) -> Stretch | None:
+    """The memory that accesses (an offset a lane) cover: one run without gap, or a few equal."""
+    places = sorted({offset for offsets in accesses for offset in offsets})
+    if len(places) * size > WIDEST_BYTES:
+        return None
+    starts = [
+        place
+        for before, place in zip([None, *places], places, strict=False)
+        if before is None or place != before + size
+    ]
+    length, rest = divmod(len(places), len(starts))
+    if rest or (len(starts) > 1 and (length < SHORTEST_RUN or len(starts) not in RUNS)):
+        return None
+    number = {place: index for index, place in enumerate(places)}
+    for run, start in enumerate(starts):
+        if number[start] != run * length:
+            return None
+    taken = tuple(tuple(number[offset] for offset in offsets) for offsets in accesses)
+    return Stretch(tuple(starts), length, taken)
+
+
+def touches_memory(parsed: Parsed) -> bool:
+    """Whether an instruction may change memory, or must not change places with accesses."""
+    if parsed.opcode in ("store", "atomicrmw", "cmpxchg", "fence"):
+        return True
+    if parsed.opcode == "load":
+        return parsed.is_atomic or parsed.is_volatile
+    if parsed.opcode != "call":
+        return False
+    return not parsed.callee.startswith("llvm.") or parsed.callee.startswith(MEMORY_INTRINSICS)
+
+
+def loads_together(
+    block: Sequence[Parsed], first: int, address: Value, size: int, peek: Peek, *, distinct: bool
+) -> list[Parsed] | None:
+    """The loads from `first` on that cover a stretch with it; each one's address is known now.
+
+    `distinct`: no element may belong to several lanes, because some lanes may be missing.
+    """
+    members, offsets = [block[first]], [address.facts.offsets]
+    for parsed in block[first + 1 :]:
+        if touches_memory(parsed):
+            return None
+        if parsed.opcode == "load" and parsed.kind == block[first].kind:
+            _join(parsed, peek(parsed), address, members, offsets)
+            stretch = stretch_of([o for o in offsets if o], size)
+            if stretch is not None and not (distinct and stretch.owners is None):
+                return members
+        if len(members) * size * WIDTH >= WIDEST_BYTES:
+            return None
+    return None
+
+
+def stores_together(
+    block: Sequence[Parsed], first: int, address: Value, size: int, peek: Peek, *, distinct: bool
+) -> list[Parsed] | None:
+    """Likewise for stores; nothing between them looks at memory that may be theirs."""
+    members, offsets = [block[first]], [address.facts.offsets]
+    kind = block[first].operands[0].kind
+    for parsed in block[first + 1 :]:
+        if parsed.opcode == "store" and parsed.operands[0].kind == kind and not parsed.is_atomic:
+            count = len(members)
+            _join(parsed, peek(parsed), address, members, offsets)
+            if len(members) == count:
+                return None
+            stretch = stretch_of([o for o in offsets if o], size)
+            if stretch is not None and not (distinct and stretch.owners is None):
+                return members
+        elif touches_memory(parsed) or (parsed.opcode == "load" and not parsed.is_invariant):
+            return None
+        if len(members) * size * WIDTH >= WIDEST_BYTES:
+            return None
+    return None
+
+
+def _join(
+    parsed: Parsed,
+    other: Value | None,
+    address: Value,
+    members: list[Parsed],
+    offsets: list[tuple[int, ...] | None],
+) -> None:
+    if other is None or not other.facts.is_pattern:
+        return
+    if other.base == address.base and other.condition == address.condition:
+        members.append(parsed)
+        offsets.append(other.facts.offsets)

@@ -1,0 +1,1 @@
+"""Launch policies: the file, the choice, the tuning."""

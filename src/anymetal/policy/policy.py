@@ -1,0 +1,299 @@
+"""A question goes in (operator, dtype, shape class, device, strategy), a launch shape comes out.
+
+Four places are asked, and the first that knows decides: an `override` around the call, the user's
+own files, what `anymetal tune` measured on this machine, and the package's policies.toml.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import platformdirs
+
+from anymetal import settings
+from anymetal.errors import PolicyError
+from anymetal.policy.policy_file import (
+    DTYPES,
+    MAX_GROUP_SIZE,
+    SIMDGROUP,
+    PolicyFile,
+    Row,
+    Words,
+    read_policies,
+)
+
+Item = TypeVar("Item")
+
+PACKAGE_FILE = Path(__file__).parent / "policies.toml"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What decides a launch shape. `device` is a torch device type."""
+
+    operator: str
+    dtype: str
+    shape_class: str
+    device: str
+    strategy: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.operator}/{self.dtype}/{self.strategy} for {self.shape_class} on {self.device}"
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The answer: threads of a threadgroup, further numbers, and where they come from."""
+
+    group_size: int
+    values: Mapping[str, int]
+    origin: str
+    candidates: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Override:
+    """What `override` was given: None matches everything, or leaves a number as it is."""
+
+    operator: str | None
+    strategy: str | None
+    group_size: int | None
+    values: Mapping[str, int]
+
+    def matches(self, question: Question) -> bool:
+        return self.operator in (None, question.operator) and self.strategy in (
+            None,
+            question.strategy,
+        )
+
+
+class _Entered(Generic[Item]):
+    """What blocks have entered, innermost last.
+
+    A thread that has entered none of its own, such as one in which autograd runs a gradient, sees
+    those of all threads.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._everywhere: list[Item] = []
+        self._mine: ContextVar[tuple[Item, ...]] = ContextVar(name, default=())
+
+    def __call__(self) -> Sequence[Item]:
+        return self._everywhere and (self._mine.get() or tuple(self._everywhere))
+
+    @contextlib.contextmanager
+    def entering(self, item: Item) -> Iterator[None]:
+        token = self._mine.set((*self._mine.get(), item))
+        self._everywhere.append(item)
+        try:
+            yield
+        finally:
+            index = next(i for i, other in enumerate(self._everywhere) if other is item)
+            del self._everywhere[index]
+            self._mine.reset(token)
+
+
+_overrides: _Entered[Override] = _Entered("overrides")
+_recorders: _Entered[dict[Question, Choice]] = _Entered("recorders")
+
+Tuned = Callable[[Question], "tuple[int, Mapping[str, int]] | None"]
+_tuned: list[Tuned] = []
+
+
+def choose(operator: str, dtype: str, shape_class: str, device: str, strategy: str) -> Choice:
+    """How to launch an operator's kernel; an operator without a row is an error that says so."""
+    choice = _decided(operator, dtype, shape_class, device, strategy, settings.POLICY.text())
+    overrides, recorders = _overrides(), _recorders()
+    if overrides or recorders:
+        question = Question(operator, dtype, shape_class, device, strategy)
+        choice = _overridden(question, choice, overrides)
+        for record in recorders:
+            record[question] = choice
+    return choice
+
+
+@contextlib.contextmanager
+def override(
+    operator: str | None = None,
+    strategy: str | None = None,
+    *,
+    group_size: int | None = None,
+    **values: int,
+) -> Iterator[None]:
+    """Launch calls inside the block another way: `with override("softmax", group_size=64): ...`.
+
+    A gradient is an operator of its own: `softmax_backward`.
+    """
+    with _overrides.entering(Override(operator, strategy, group_size, values)):
+        yield
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[dict[Question, Choice]]:
+    """What calls inside the block ask, with the answers they get."""
+    record: dict[Question, Choice] = {}
+    with _recorders.entering(record):
+        yield record
+
+
+def use_tuned(source: Tuned) -> None:
+    """Ask `source` before the package's rows: the tuning cache puts itself here."""
+    _tuned.append(source)
+    forget()
+
+
+def forget() -> None:
+    """Read all files again at the next question."""
+    _decided.cache_clear()
+    _user_files.cache_clear()
+    _package_file.cache_clear()
+
+
+def user_file() -> Path:
+    """Where a file of policies is looked for without a setting."""
+    return platformdirs.user_config_path("anymetal") / "policies.toml"
+
+
+def row_for(question: Question) -> Row:
+    """The package's row for a question: what a tuned value is measured against."""
+    files = [_package_file()]
+    row = _best(files, question)
+    if row is None:
+        raise PolicyError(_missing(question))
+    return row
+
+
+def uses_collectives(strategy: str) -> bool:
+    """Whether a strategy's kernels need whole simdgroups."""
+    known: dict[str, bool] = {}
+    for file in (_package_file(), *_user_files(settings.POLICY.text())):
+        known.update(file.words.strategies)
+    return known.get(strategy, True)
+
+
+def digest() -> str:
+    """Changes with the package's policies: a tuned value holds only beside the rows of its time."""
+    return _package_file().digest
+
+
+def device_families(device: str) -> tuple[str, ...]:
+    """The names a device goes by in rows, most exact first.
+
+    An mps tensor on another system than macOS is a virtual one: the CPU engine runs its kernels.
+    """
+    if device == "mps" and sys.platform != "darwin":
+        return ("cpu",)
+    if device == "mps":
+        return (f"mps-{_apple_chip()}", "mps")
+    return (device,)
+
+
+@functools.lru_cache(maxsize=4096)
+def _decided(
+    operator: str, dtype: str, shape_class: str, device: str, strategy: str, user_setting: str
+) -> Choice:
+    question = Question(operator, dtype, shape_class, device, strategy)
+    if question.dtype not in DTYPES:
+        raise PolicyError(
+            f"{question}: unknown dtype {question.dtype!r}; known: {', '.join(DTYPES)}"
+        )
+    row = _best(_user_files(user_setting), question)
+    if row is None:
+        for source in _tuned:
+            tuned = source(question)
+            if tuned is not None:
+                return Choice(*tuned, "tuned", row_for(question).candidates)
+        row = row_for(question)
+    return Choice(row.group_size, row.values, row.place, row.candidates)
+
+
+def _best(files: Sequence[PolicyFile], question: Question) -> Row | None:
+    """The most exact row of the last file that has one for the question."""
+    families = device_families(question.device)
+    for file in reversed(files):
+        found: Row | None = None
+        most = -1
+        for row in file.rows:
+            exactness = row.exactness(
+                question.operator,
+                question.dtype,
+                question.shape_class,
+                families,
+                question.strategy,
+            )
+            if exactness >= max(most, 0):
+                found, most = row, exactness
+        if found is not None:
+            return found
+    return None
+
+
+def _overridden(question: Question, choice: Choice, overrides: Sequence[Override]) -> Choice:
+    group_size, values, changed = choice.group_size, dict(choice.values), False
+    for entry in overrides:
+        if entry.matches(question):
+            changed = True
+            group_size = entry.group_size or group_size
+            values.update(entry.values)
+    if not changed:
+        return choice
+    if not 1 <= group_size <= MAX_GROUP_SIZE:
+        raise PolicyError(
+            f"{question}: override to group_size {group_size}; a threadgroup has 1 to"
+            f" {MAX_GROUP_SIZE} threads"
+        )
+    if group_size % SIMDGROUP and uses_collectives(question.strategy):
+        raise PolicyError(
+            f"{question}: override to group_size {group_size}; the strategy uses simdgroup"
+            f" functions, so it must be a multiple of {SIMDGROUP}"
+        )
+    return Choice(group_size, values, "override", choice.candidates)
+
+
+def _missing(question: Question) -> str:
+    return (
+        f"no launch policy for {question}: add a [[policy]] row with operator ="
+        f' "{question.operator}" and strategy = "{question.strategy}" to {PACKAGE_FILE.name}, or'
+        f" to a file of your own named by {settings.POLICY.variable}"
+    )
+
+
+@functools.cache
+def _package_file() -> PolicyFile:
+    return read_policies(PACKAGE_FILE)
+
+
+@functools.cache
+def _user_files(setting: str) -> tuple[PolicyFile, ...]:
+    """The user's files, the one that decides last at the end."""
+    known: Words = _package_file().words
+    files = []
+    if user_file().exists():
+        files.append(read_policies(user_file(), known))
+    if setting:
+        files.append(read_policies(Path(setting).expanduser(), known))
+    return tuple(files)
+
+
+@functools.cache
+def _apple_chip() -> str:
+    """m1, m2 ...: the chip's generation, which decides its GPU's family."""
+    command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
+    try:
+        brand = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return hashlib.sha256(platform.platform().encode()).hexdigest()[:8]
+    words = brand.lower().split()
+    return words[1] if len(words) > 1 else "unknown"

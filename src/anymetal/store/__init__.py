@@ -1,0 +1,1 @@
+"""Compiled things on disk."""

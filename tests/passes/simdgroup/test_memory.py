@@ -1,0 +1,272 @@
+"""Loads and stores: as few and as wide as the addresses allow, and right in every lane."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from small_kernels import (
+    BUFFERS,
+    INDEX,
+    LANE,
+    PARTIAL,
+    VARYING,
+    blocks_of,
+    full_blocks,
+    results,
+    stored,
+    vectorised,
+)
+
+from anymetal.passes.simdgroup.graph import NotVectorisable
+from anymetal.passes.simdgroup.memory import mangled
+
+COPY = f"""{BUFFERS}{INDEX}
+  %p = getelementptr float, ptr %in, i64 %i
+  %x = load float, ptr %p, align 4{stored("float", "%x")}"""
+
+
+def test_neighbouring_elements_are_one_vector() -> None:
+    text = vectorised(COPY)
+    assert len(re.findall(r"load <32 x float>, ptr %v\.\d+, align 4", text)) == 1
+    assert len(re.findall(r"store <32 x float> %v\.\d+, ptr %v\.\d+, align 4", text)) == 1
+    assert "gather" not in text and "masked" not in text
+
+
+def test_neighbouring_elements_of_some_lanes_are_one_masked_vector() -> None:
+    text = vectorised(COPY, PARTIAL)
+    masked = [line for name, b in blocks_of(text).items() if name.startswith("body") for line in b]
+    assert any("@llvm.masked.load.v32f32.p0(ptr align 4" in line for line in masked)
+    assert any("@llvm.masked.store.v32f32.p0" in line for line in masked)
+    assert not any("llvm.masked" in line for line in full_blocks(text))
+
+
+def test_one_place_for_all_is_a_scalar() -> None:
+    body = f"""{BUFFERS}{INDEX}
+  %p = getelementptr i8, ptr %in, i64 12
+  %x = load i32, ptr %p, align 4{stored("i32", "%x")}"""
+    assert re.search(r"%v\.\d+ = load i32, ptr %v\.\d+, align 4\n", vectorised(body))
+    assert results(body, range(100, 132))[:32] == [103] * 32
+
+
+FLOAT4 = f"""{BUFFERS}{INDEX}
+  %p = getelementptr <4 x i32>, ptr %in, i64 %i
+  %p1 = getelementptr i8, ptr %p, i64 4
+  %p2 = getelementptr i8, ptr %p, i64 8
+  %p3 = getelementptr i8, ptr %p, i64 12
+  %a = load i32, ptr %p, align 16
+  %b = load i32, ptr %p1, align 4
+  %c = load i32, ptr %p2, align 8
+  %d = load i32, ptr %p3, align 4
+  %s = sub i32 %a, %b
+  %t = mul i32 %c, %d
+  %u = add i32 %s, %t{stored("i32", "%u")}"""
+
+
+def test_four_elements_a_lane_are_loads_in_order_and_shuffles() -> None:
+    text = vectorised(FLOAT4)
+    places = re.findall(
+        r"= getelementptr i8, ptr %v\.\d+, i64 (64|128|192|256|320|384|448)$", text, re.M
+    )
+    assert places == [str(64 * number) for number in range(1, 8)]
+    assert len(re.findall(r"load volatile <16 x i32>", text)) == 8
+    assert len(re.findall(r"shufflevector <16 x i32>", text)) == 8 + 8 + 4, "two steps; together"
+    assert "gather" not in text
+    values = list(range(7, 135))
+    rows = [values[4 * i : 4 * i + 4] for i in range(32)]
+    assert results(FLOAT4, values)[:32] == [a - b + c * d for a, b, c, d in rows]
+
+
+def test_four_elements_of_some_lanes_are_one_masked_load() -> None:
+    assert "@llvm.masked.load.v128i32.p0" in vectorised(FLOAT4, PARTIAL)
+    values = list(range(7, 135))
+    found = results(FLOAT4, values, threads=11)
+    rows = [values[4 * i : 4 * i + 4] for i in range(11)]
+    assert found[:12] == [*(a - b + c * d for a, b, c, d in rows), 0]
+
+
+def test_four_stores_a_lane_are_one_wide_store() -> None:
+    body = f"""{BUFFERS}{INDEX}
+  %p = getelementptr <4 x i32>, ptr %out, i64 %i
+  %p1 = getelementptr i8, ptr %p, i64 4
+  %p2 = getelementptr i8, ptr %p, i64 8
+  %p3 = getelementptr i8, ptr %p, i64 12
+  %twice = shl i32 %index, 1
+  store i32 %index, ptr %p, align 16
+  store i32 7, ptr %p1, align 4
+  store i32 %twice, ptr %p2, align 8
+  store i32 9, ptr %p3, align 4
+  ret void"""
+    text = vectorised(body)
+    assert len(re.findall(r"store <128 x i32>", text)) == 1
+    expected = [word for lane in range(32) for word in (lane, 7, 2 * lane, 9)]
+    assert results(body, count=128) == expected
+    assert results(body, count=128, threads=5) == [*expected[:20], *[0] * 108]
+
+
+def test_a_read_between_keeps_stores_apart() -> None:
+    body = f"""{BUFFERS}{INDEX}
+  %p = getelementptr <2 x i32>, ptr %out, i64 %i
+  %p1 = getelementptr i8, ptr %p, i64 4
+  store i32 1, ptr %p, align 4
+  %seen = load i32, ptr %out, align 4
+  store i32 %seen, ptr %p1, align 4
+  ret void"""
+    assert "store <64 x i32>" not in vectorised(body)
+    assert results(body) == [1] * 64
+
+
+def test_alignment_of_one_element_is_not_that_of_its_neighbours() -> None:
+    """The stretch begins four bytes before the aligned element."""
+    body = f"""{BUFFERS}{INDEX}
+  %p = getelementptr <2 x i32>, ptr %in, i64 %i
+  %p1 = getelementptr i8, ptr %p, i64 4
+  %b = load i32, ptr %p1, align 64
+  %a = load i32, ptr %p, align 4
+  %s = sub i32 %b, %a{stored("i32", "%s")}"""
+    assert re.findall(r"load <64 x i32>, ptr \S+, align (\d+)", vectorised(body)) == ["4"]
+
+
+def test_lanes_that_are_not_there_promise_no_alignment() -> None:
+    body = f"""{BUFFERS}{INDEX}
+  %p = getelementptr i32, ptr %in, i64 %i
+  %x = load i32, ptr %p, align 64{stored("i32", "%x")}"""
+    assert "masked.load.v32i32.p0(ptr align 4 " in vectorised(body, PARTIAL)
+
+
+def test_rows_are_a_few_loads() -> None:
+    body = f"""{LANE}{BUFFERS}{INDEX}
+  %row = lshr i32 %lane, 3
+  %column = and i32 %lane, 7
+  %far = mul i32 %row, 20
+  %n = add i32 %far, %column
+  %j = zext i32 %n to i64
+  %p = getelementptr i32, ptr %in, i64 %j
+  %x = load i32, ptr %p, align 4{stored("i32", "%x")}"""
+    text = vectorised(body)
+    assert len(re.findall(r"load <8 x i32>", text)) == 4
+    expected = [lane // 8 * 20 + lane % 8 for lane in range(32)]
+    assert results(body, range(100))[:32] == expected
+
+
+WRAPPING = f"""{BUFFERS}{INDEX}
+  %start = load i32, ptr %in, align 4
+  %n = add i32 %index, %start
+  %small = trunc i32 %n to i8
+  %j = zext i8 %small to i64
+  %p = getelementptr i32, ptr %in, i64 %j
+  %x = load i32, ptr %p, align 4{stored("i32", "%x")}"""
+
+
+def test_an_index_that_may_wrap_around_gets_a_condition() -> None:
+    text = vectorised(WRAPPING)
+    assert re.search(r"icmp ult i64 %v\.\d+, 225", text)
+    assert len(re.findall(r"br i1 %v\.\d+, label %quick", text)) == 1
+    assert "load <32 x i32>" in text
+    assert "@llvm.masked.gather.v32i32.v32p0" in text
+
+
+@pytest.mark.parametrize("start", [3, 224, 225, 250, 1000])
+def test_an_index_that_may_wrap_around_is_right_on_both_ways(start: int) -> None:
+    values = [start, *range(1, 256)]
+    expected = [values[(start + lane) % 256] for lane in range(32)]
+    assert results(WRAPPING, values)[:32] == expected
+
+
+def test_gathers_and_scatters() -> None:
+    body = f"""{VARYING}
+  %j = zext i32 %x to i64
+  %p = getelementptr i32, ptr %in, i64 %j
+  %y = load i32, ptr %p, align 4
+  %q = getelementptr i32, ptr %out, i64 %j
+  store i32 %y, ptr %q, align 4
+  ret void"""
+    text = vectorised(body)
+    assert "@llvm.masked.gather.v32i32.v32p0" in text
+    assert "@llvm.masked.scatter.v32i32.v32p0" in text
+    order = [(5 * lane + 3) % 32 for lane in range(32)]
+    found = results(body, order)
+    assert all(found[j] == order[j] for j in order)
+
+
+def test_bytes_of_lanes_that_are_not_there_come_from_a_spare_place() -> None:
+    body = f"""{VARYING}
+  %j = zext i32 %x to i64
+  %p = getelementptr i8, ptr %in, i64 %j
+  %y = load i8, ptr %p, align 1
+  %w = zext i8 %y to i32{stored("i32", "%w")}"""
+    assert results(body, [4 * lane for lane in range(32)], threads=9)[:10] == [
+        *(4 * lane % 256 for lane in range(9)),
+        0,
+    ]
+
+
+def test_the_last_lane_that_writes_one_place_wins() -> None:
+    body = f"""{VARYING}
+  store i32 %x, ptr %out, align 4
+  ret void"""
+    assert results(body, range(50, 82))[0] == 81
+    assert results(body, range(50, 82), threads=6)[0] == 55
+
+
+def test_unusual_integers_are_read_in_parts() -> None:
+    body = f"""{VARYING}
+  %m = and i32 %x, 31
+  %j = zext i32 %m to i64
+  %p = getelementptr i32, ptr %in, i64 %j
+  %y = load i24, ptr %p, align 1
+  %w = zext i24 %y to i32{stored("i32", "%w")}"""
+    values = [0x7F000000 + lane for lane in range(32)]
+    assert results(body, values)[:32] == [value & 0xFFFFFF for value in values]
+
+
+def test_bits_in_memory_are_refused() -> None:
+    with pytest.raises(NotVectorisable, match="a vector of bits in memory"):
+        vectorised(f"""{BUFFERS}{INDEX}
+  %p = getelementptr <8 x i1>, ptr %in, i64 %i
+  %x = load <8 x i1>, ptr %p, align 1
+  store <8 x i1> %x, ptr %p, align 1
+  ret void""")
+
+
+PRIVATE = f"""{VARYING}
+  %array = alloca [4 x i32], align 16
+  %j = and i64 %i, 3
+  %a0 = getelementptr [4 x i32], ptr %array, i64 0, i64 2
+  store i32 %x, ptr %a0, align 8
+  %a1 = getelementptr [4 x i32], ptr %array, i64 0, i64 %j
+  store i32 77, ptr %a1, align 4
+  %y = load i32, ptr %a0, align 8{stored("i32", "%y")}"""
+
+
+def test_arrays_of_a_thread_are_interleaved() -> None:
+    text = vectorised(PRIVATE)
+    assert "alloca [512 x i8], align 64" in text
+    assert re.search(r"getelementptr i8, ptr %slot\.\d+, i64 256", text), "element 2 of all lanes"
+    found = results(PRIVATE, range(100, 132))[:32]
+    assert found == [77 if lane % 4 == 2 else 100 + lane for lane in range(32)]
+
+
+def test_arrays_that_are_handed_on_are_a_copy_a_lane() -> None:
+    body = f"""{VARYING}
+  %array = alloca [5 x i32], align 16
+  call void @llvm.memset.p0.i64(ptr %array, i8 1, i64 20, i1 false)
+  %a = getelementptr [5 x i32], ptr %array, i64 0, i64 1
+  store i32 %x, ptr %a, align 4
+  %b = getelementptr [5 x i32], ptr %array, i64 0, i64 2
+  %y = load i32, ptr %b, align 4
+  %z = load i32, ptr %a, align 4
+  %w = sub i32 %z, %y{stored("i32", "%w")}"""
+    text = vectorised(body, before="declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+    assert "alloca [1024 x i8], align 64" in text, "20 bytes, filled up to 32"
+    declared = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
+    found = results(body, range(32), before=declared)[:32]
+    assert found == [lane - 0x01010101 for lane in range(32)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("<32 x float>", "v32f32"), ("half", "f16"), ("<8 x bfloat>", "v8bf16"), ("i24", "i24")],
+)
+def test_types_in_names_of_intrinsics(kind: str, name: str) -> None:
+    assert mangled(kind) == name
