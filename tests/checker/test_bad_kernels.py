@@ -9,7 +9,8 @@ import pytest
 from bad_kernel import CORPUS, FIXED, BadKernel, all_kernels, run_checked
 from guards import guarded
 
-from anymetal.checker.finding import KINDS, Finding
+from anymetal.checker.finding import Finding
+from anymetal.checker.kinds import KINDS
 from anymetal.checker.report import Report
 
 KERNELS = all_kernels()

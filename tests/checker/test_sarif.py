@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 from sightings import READ, overrun, race, unwritten
 
-from anymetal.checker.finding import KINDS, Finding, Place
+from anymetal.checker.finding import Finding, Place
+from anymetal.checker.kinds import KINDS
 from anymetal.checker.report import Report
 from anymetal.checker.sarif import sarif_data, sarif_text
 from anymetal.nouns import Position

@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from anymetal.nouns import Position
 
-Kind = Literal[
-    "out_of_bounds",
-    "race",
-    "barrier_divergence",
-    "barrier_flags",
-    "uninitialised",
-    "unwritten_output",
-    "misaligned",
-    "element_size",
-    "read_only",
-    "limits",
-    "collective_divergence",
-    "arithmetic",
-    "nan",
-    "timeout",
-    "silence",  # a comment that means to silence a finding and does not
-]
 Severity = Literal["error", "warning"]
 Triple = tuple[int, int, int]
-
-KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
@@ -54,11 +35,12 @@ class Place:
 class Finding:
     """One defect. `place` is the access that completes it, `other` the second one of a race.
 
+    `kind` is the name of a row of `kinds`.
     `space` is the address space of the memory (device, constant, threadgroup or thread); hints name
     the memory flags by it.
     """
 
-    kind: Kind
+    kind: str
     severity: Severity
     kernel: str
     message: str

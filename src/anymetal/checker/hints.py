@@ -1,19 +1,14 @@
-"""A finding goes in, a sentence on the usual fix comes out."""
+"""A finding goes in, a sentence on the usual fix comes out.
+
+A kind with one remedy has it in its row of `kinds`; where it depends on the situation, it is here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from anymetal.checker.finding import Finding, Kind, Place
+from anymetal.checker.finding import Finding, Place
 
 
-def hint_for(finding: Finding) -> str:
-    """What usually mends a finding of this kind in this situation."""
-    advice = _ADVICE[finding.kind]
-    return advice if isinstance(advice, str) else advice(finding)
-
-
-def _out_of_bounds(finding: Finding) -> str:
+def out_of_bounds(finding: Finding) -> str:
     if finding.index is not None and finding.index < 0:
         return (
             "The index is below zero: test it before it is used as an address, for example where a"
@@ -36,7 +31,7 @@ def _out_of_bounds(finding: Finding) -> str:
     )
 
 
-def _race(finding: Finding) -> str:
+def race(finding: Finding) -> str:
     first, second = finding.other, finding.place
     if first is None:
         return "Give each thread elements of its own, or make the access atomic."
@@ -72,7 +67,7 @@ def _race_in_threadgroup(finding: Finding, first: Place, second: Place) -> str:
     return f"Put {barrier} between lines {first.line} and {second.line}."
 
 
-def _barrier_divergence(finding: Finding) -> str:
+def barrier_divergence(finding: Finding) -> str:
     if finding.severity == "warning":
         return (
             "Let threads without work skip the work and not the barrier: replace the early return"
@@ -84,14 +79,14 @@ def _barrier_divergence(finding: Finding) -> str:
     )
 
 
-def _barrier_flags(finding: Finding) -> str:
+def barrier_flags(finding: Finding) -> str:
     return (
         f"The barrier orders execution but not this memory: write"
         f" threadgroup_barrier({_flags(finding)})."
     )
 
 
-def _uninitialised(finding: Finding) -> str:
+def uninitialised(finding: Finding) -> str:
     space = _space(finding)
     if space == "threadgroup":
         return (
@@ -103,7 +98,7 @@ def _uninitialised(finding: Finding) -> str:
     return "Write the element first, in this kernel or before the launch; torch.zeros does it."
 
 
-def _misaligned(finding: Finding) -> str:
+def misaligned(finding: Finding) -> str:
     if finding.severity == "warning":
         return (
             "The address is aligned for an element and not for the whole vector: pass a tensor that"
@@ -115,7 +110,7 @@ def _misaligned(finding: Finding) -> str:
     )
 
 
-def _limits(finding: Finding) -> str:
+def limits(finding: Finding) -> str:
     message = finding.message.lower()
     if "buffer" in message:
         return "Pack small arguments into one struct or one tensor; a kernel takes 31 buffers."
@@ -124,21 +119,10 @@ def _limits(finding: Finding) -> str:
     return "Launch smaller threadgroups and let each thread do more elements in a loop."
 
 
-def _collective(finding: Finding) -> str:
-    return (
-        "Call it outside the branch, so that every lane takes part, and let lanes without work"
-        " pass a neutral value (0 for a sum, -INFINITY for a maximum)."
-    )
-
-
-def _arithmetic(finding: Finding) -> str:
+def arithmetic(finding: Finding) -> str:
     if "shift" in finding.message.lower():
         return "Keep the count below the width of the type, for example with `count & 31`."
     return "Test the divisor first; a GPU does not trap and returns any value."
-
-
-def _silence(finding: Finding) -> str:
-    return "For example: // anymetal: allow(race) every thread writes the same flag"
 
 
 def _atomic(place: Place) -> bool:
@@ -163,33 +147,3 @@ def _space(finding: Finding) -> str:
 
 def _flags(finding: Finding) -> str:
     return f"mem_flags::mem_{'device' if _space(finding) == 'device' else 'threadgroup'}"
-
-
-_ADVICE: dict[Kind, str | Callable[[Finding], str]] = {
-    "out_of_bounds": _out_of_bounds,
-    "race": _race,
-    "barrier_divergence": _barrier_divergence,
-    "barrier_flags": _barrier_flags,
-    "uninitialised": _uninitialised,
-    "unwritten_output": (
-        "Check the number of threads and the row length against the tensor's shape; where a part"
-        " is meant to stay as it is, pass outputs=() to the check."
-    ),
-    "misaligned": _misaligned,
-    "element_size": (
-        "Pass a tensor of the type the kernel reads, or call the kernel's instance for this dtype."
-    ),
-    "read_only": "Declare the parameter `device T*` without const, or write to another buffer.",
-    "limits": _limits,
-    "collective_divergence": _collective,
-    "arithmetic": _arithmetic,
-    "nan": (
-        "Look at the operands of this line: subtract the maximum before exp, add an epsilon under"
-        " a square root or a division, and sum halves in float."
-    ),
-    "timeout": (
-        "Check the condition of the loop at this line; waiting for another threadgroup never"
-        " ends, as they need not run at the same time."
-    ),
-    "silence": _silence,
-}

@@ -17,19 +17,6 @@ MAX_FINDINGS = 1024
 SIMDGROUPS = 32
 THREADS = 1024
 
-KINDS = (
-    "out_of_bounds",
-    "race",
-    "barrier_divergence",
-    "barrier_flags",
-    "uninitialised",
-    "misaligned",
-    "read_only",
-    "collective_divergence",
-    "arithmetic",
-    "nan",
-)
-
 _unsigned, _long = ctypes.c_uint, ctypes.c_ulong
 
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Literal
 
 from anymetal.checker import silence
-from anymetal.checker.finding import KINDS, Finding, Kind, Place, Severity
-from anymetal.checker.hints import hint_for
+from anymetal.checker.finding import Finding, Place, Severity
+from anymetal.checker.kinds import KINDS, hint_for
 from anymetal.checker.silence import Excerpts
 
 Level = Literal["error", "warning", "off"]
-Severities = Mapping[Kind, Level]
+Severities = Mapping[str, Level]
 
 # Numbers say which of many equal defects was seen first; they do not make another defect.
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|-?\d+")

@@ -10,32 +10,14 @@ import hashlib
 import json
 from typing import Any
 
-from anymetal.checker.finding import KINDS, Finding, Kind, Place
+from anymetal.checker.finding import Finding, Place
 from anymetal.checker.json_report import package_version
+from anymetal.checker.kinds import KINDS, ROWS, Kind
 from anymetal.checker.paths import uri_reference
 from anymetal.checker.report import Report
 from anymetal.checker.terminal import where, who
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-_WARNING_KINDS = ("unwritten_output", "collective_divergence", "silence")
-
-_TITLES: dict[Kind, str] = {
-    "out_of_bounds": "Access outside of a buffer or array",
-    "race": "Two threads access the same memory without order, and one writes",
-    "barrier_divergence": "Threads of a threadgroup do not meet at one barrier",
-    "barrier_flags": "The memory flags of a barrier do not cover the memory that is shared",
-    "uninitialised": "Read of memory that nobody wrote",
-    "unwritten_output": "Elements of an output were never written",
-    "misaligned": "Address is not aligned for its type",
-    "element_size": "The tensor's element size differs from the kernel's pointer type",
-    "read_only": "Write to read-only memory",
-    "limits": "A limit of the GPU is exceeded",
-    "collective_divergence": "Only a part of a simdgroup reaches a collective function",
-    "arithmetic": "Integer division by zero, or shift past the width",
-    "nan": "A NaN or infinity is born here",
-    "timeout": "The kernel does not end",
-    "silence": "A comment that means to silence a finding does not",
-}
 
 
 def sarif_text(report: Report) -> str:
@@ -52,7 +34,7 @@ def sarif_data(report: Report) -> dict[str, Any]:
     driver = {
         "name": "anymetal",
         "version": package_version(),
-        "rules": [_rule(kind) for kind in KINDS],
+        "rules": [_rule(row) for row in ROWS],
     }
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
@@ -60,10 +42,10 @@ def sarif_data(report: Report) -> dict[str, Any]:
 
 def _rule(kind: Kind) -> dict[str, Any]:
     return {
-        "id": kind,
-        "name": "".join(word.capitalize() for word in kind.split("_")),
-        "shortDescription": {"text": _TITLES[kind]},
-        "defaultConfiguration": {"level": "warning" if kind in _WARNING_KINDS else "error"},
+        "id": kind.name,
+        "name": kind.rule_name,
+        "shortDescription": {"text": kind.title},
+        "defaultConfiguration": {"level": kind.severity},
         "properties": {"tags": ["metal", "gpu", "correctness"]},
     }
 

@@ -15,7 +15,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from anymetal.checker.finding import KINDS, Finding, Place
+from anymetal.checker.finding import Finding, Place
+from anymetal.checker.kinds import KINDS
 from anymetal.nouns import Position
 
 Excerpts = Callable[[Position], "str | None"]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from anymetal.checker import records
 from anymetal.checker.finding import Finding, Place, Severity, Triple
+from anymetal.checker.kinds import RECORDED, Kind
+from anymetal.checker.messages import Sighting
 from anymetal.checker.program import CheckedProgram, Excerpt
 from anymetal.checker.records import RawFinding
 from anymetal.checker.unwritten import Unwritten
 from anymetal.checker.views import BufferView
 
 _SIMD_WIDTH = 32
-_SUSPEND_KINDS = ("barrier_divergence", "collective_divergence")
 
 
 class Translator:
@@ -27,7 +28,7 @@ class Translator:
 
     def finding(self, raw: RawFinding, listed: Sequence[BufferView]) -> Finding:
         """One record of the runtime as a Finding."""
-        kind = records.KINDS[raw.kind]
+        kind = RECORDED[raw.kind]
         place = self._place(kind, raw.site, raw.access, raw.thread, raw.group)
         other = None
         if raw.other_site != records.NO_SITE:
@@ -36,16 +37,33 @@ class Translator:
             )
         name, space, index = self._memory(kind, raw, listed)
         return Finding(
-            kind=kind,  # type: ignore[arg-type]
+            kind=kind.name,
             severity="error" if raw.severity else "warning",
             kernel=self._kernel,
-            message=_MESSAGES[kind](self, raw, name, space, index),
+            message=kind.message_for(self._sighting(kind, raw, name, space, index)),
             place=place,
             other=other,
             buffer=name,
             index=index,
             count=raw.count,
             space=space,
+        )
+
+    def _sighting(
+        self, kind: Kind, raw: RawFinding, name: str | None, space: str | None, index: int | None
+    ) -> Sighting:
+        arithmetic = kind.about == "arithmetic"
+        return Sighting(
+            severe=bool(raw.severity),
+            verb="write" if raw.access & records.WRITE else "read",
+            size=raw.size,
+            atomic=bool((raw.access | raw.other_access) & records.ATOMIC),
+            across_groups=raw.group != raw.other_group,
+            detail=raw.extra,
+            operation=self._checked.sites[raw.site].what if arithmetic else "",
+            name=name,
+            space=space,
+            index=index,
         )
 
     def timeout(self, message: str) -> Finding:
@@ -69,8 +87,8 @@ class Translator:
             space="device",
         )
 
-    def _place(self, kind: str, site: int, access: int, thread: int, group: int) -> Place:
-        if kind in _SUSPEND_KINDS:
+    def _place(self, kind: Kind, site: int, access: int, thread: int, group: int) -> Place:
+        if kind.about == "suspend":
             suspend = self._checked.suspends[site]
             excerpt, words = suspend.place, _suspend_words(suspend.what)
         else:
@@ -99,10 +117,10 @@ class Translator:
         return index % x, index // x % y, index // x // y
 
     def _memory(
-        self, kind: str, raw: RawFinding, listed: Sequence[BufferView]
+        self, kind: Kind, raw: RawFinding, listed: Sequence[BufferView]
     ) -> tuple[str | None, str | None, int | None]:
         """Name, address space and element index of the memory that a finding is about."""
-        if kind in (*_SUSPEND_KINDS, "arithmetic", "nan"):
+        if kind.about != "memory":
             return None, None, None
         site = self._checked.sites[raw.site]
         region = raw.region
@@ -131,10 +149,6 @@ class Translator:
             return _variable(site.root.name), "constant", raw.offset // site.element
         return None, None, None
 
-    def what(self, site: int) -> str:
-        """The arithmetic that went wrong at a site."""
-        return self._checked.sites[site].what
-
 
 def _at(excerpt: Excerpt, access: str) -> Place:
     return Place(excerpt.position, excerpt.text, access, None, None, None)
@@ -156,95 +170,3 @@ def _suspend_words(what: int) -> str:
     return {1: "threadgroup_barrier", 2: "simdgroup_barrier", 3: "collective"}.get(
         what & 15, "loop end"
     )
-
-
-def _of(name: str | None, space: str | None) -> str:
-    if name is None:
-        return "memory that belongs to no buffer of the kernel"
-    return f"{space} '{name}'" if space else f"'{name}'"
-
-
-Message = Callable[[Translator, RawFinding, str | None, str | None, int | None], str]
-
-
-def _out_of_bounds(
-    _: Translator, raw: RawFinding, name: str | None, space: str | None, index: int | None
-) -> str:
-    verb = "write" if raw.access & records.WRITE else "read"
-    if name is None:
-        return f"{verb} of {raw.size} bytes at an address that belongs to no buffer of the kernel"
-    if raw.severity:
-        return f"{verb} of {raw.size} bytes outside {_of(name, space)}, at element {index}"
-    return (
-        f"{verb} of {raw.size} bytes at element {index} of {_of(name, space)}: past the tensor's"
-        " last element, though inside the storage it is a view of"
-    )
-
-
-def _race(
-    _: Translator, raw: RawFinding, name: str | None, space: str | None, index: int | None
-) -> str:
-    if (raw.access | raw.other_access) & records.ATOMIC:
-        return f"atomic and plain access to {_of(name, space)} element {index}"
-    if not raw.severity:
-        return f"several threads write the same value to {_of(name, space)} element {index}"
-    if raw.group != raw.other_group:
-        return f"race between threadgroups on {_of(name, space)} element {index}"
-    return f"race on {_of(name, space)} element {index}"
-
-
-def _barrier_flags(
-    _: Translator, raw: RawFinding, name: str | None, space: str | None, index: int | None
-) -> str:
-    return (
-        f"the barrier between the two accesses to {_of(name, space)} element {index} does not order"
-        f" {space} memory"
-    )
-
-
-def _barrier_divergence(translator: Translator, raw: RawFinding, *_: object) -> str:
-    if raw.severity:
-        return "threads of one threadgroup stand at different barriers"
-    return f"{raw.extra} threads of the threadgroup had ended before this barrier"
-
-
-def _collective_divergence(translator: Translator, raw: RawFinding, *_: object) -> str:
-    lanes = raw.extra.bit_count()
-    return f"only {lanes} lanes of the simdgroup take part (active mask 0x{raw.extra:08x})"
-
-
-def _uninitialised(
-    _: Translator, raw: RawFinding, name: str | None, space: str | None, index: int | None
-) -> str:
-    return f"read of {_of(name, space)} element {index}, which nobody has written"
-
-
-def _misaligned(
-    translator: Translator, raw: RawFinding, name: str | None, space: str | None, index: int | None
-) -> str:
-    verb = "write" if raw.access & records.WRITE else "read"
-    return f"{verb} of a vector at element {index} of {_of(name, space)} is not aligned to its size"
-
-
-def _read_only(
-    _: Translator, raw: RawFinding, name: str | None, space: str | None, index: int | None
-) -> str:
-    return f"write to read-only {_of(name, space)} element {index}"
-
-
-def _what(translator: Translator, raw: RawFinding, *_: object) -> str:
-    return translator.what(raw.site)
-
-
-_MESSAGES: dict[str, Message] = {
-    "out_of_bounds": _out_of_bounds,
-    "race": _race,
-    "barrier_divergence": _barrier_divergence,
-    "barrier_flags": _barrier_flags,
-    "uninitialised": _uninitialised,
-    "misaligned": _misaligned,
-    "read_only": _read_only,
-    "collective_divergence": _collective_divergence,
-    "arithmetic": _what,
-    "nan": _what,
-}

@@ -1,0 +1,223 @@
+"""Every kind of finding: one row each, from which all that knows kinds is made.
+
+Reports take name and hint from here, SARIF its rules, the documentation its table (a test compares
+them), and the shadow runtime its enum `am_kind`: the kinds with a message, in this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from anymetal.checker import hints, messages
+from anymetal.checker.finding import Finding, Severity
+from anymetal.checker.messages import Sighting
+
+About = Literal["memory", "suspend", "arithmetic", "launch", "comment"]
+"""What a finding of a kind points at. A suspend is a barrier or a collective function."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One row. `title` names the SARIF rule, `meaning` is the row in docs/checker.md.
+
+    `severity` is what the kind usually counts as; a single finding may say otherwise.
+    `message` makes the opening sentence of what the shadow runtime records: a template over
+    Sighting's attributes, or a function. Kinds without one are found by Python.
+    """
+
+    name: str
+    about: About
+    title: str
+    meaning: str
+    hint: str | Callable[[Finding], str]
+    severity: Severity = "error"
+    message: str | Callable[[Sighting], str] | None = None
+
+    @property
+    def rule_name(self) -> str:
+        """`out_of_bounds` is `OutOfBounds` in SARIF."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+    @property
+    def enumerator(self) -> str:
+        """The kind's name in the shadow runtime."""
+        return f"AM_{self.name.upper()}"
+
+    def hint_for(self, finding: Finding) -> str:
+        """What usually mends a finding of this kind in this situation."""
+        return self.hint if isinstance(self.hint, str) else self.hint(finding)
+
+    def message_for(self, seen: Sighting) -> str:
+        """The opening sentence of a finding that the shadow runtime recorded."""
+        if self.message is None:
+            raise ValueError(f"the shadow runtime records no {self.name}")
+        if callable(self.message):
+            return self.message(seen)
+        return self.message.format(seen=seen)
+
+
+ROWS = (
+    Kind(
+        name="out_of_bounds",
+        about="memory",
+        title="Access outside of a buffer or array",
+        meaning="an access outside of a tensor or array",
+        hint=hints.out_of_bounds,
+        message=messages.out_of_bounds,
+    ),
+    Kind(
+        name="race",
+        about="memory",
+        title="Two threads access the same memory without order, and one writes",
+        meaning=(
+            "two threads, no order between them, and one writes; a warning where all write the"
+            " same value"
+        ),
+        hint=hints.race,
+        message=messages.race,
+    ),
+    Kind(
+        name="barrier_divergence",
+        about="suspend",
+        title="Threads of a threadgroup do not meet at one barrier",
+        meaning=(
+            "threads stand at different barriers (error), or ended before one that others reach"
+            " (warning)"
+        ),
+        hint=hints.barrier_divergence,
+        message=messages.barrier_divergence,
+    ),
+    Kind(
+        name="barrier_flags",
+        about="memory",
+        title="The memory flags of a barrier do not cover the memory that is shared",
+        meaning="a barrier whose memory flags do not cover the memory that is shared",
+        hint=hints.barrier_flags,
+        message=(
+            "the barrier between the two accesses to {seen.memory} element {seen.index} does not"
+            " order {seen.space} memory"
+        ),
+    ),
+    Kind(
+        name="uninitialised",
+        about="memory",
+        title="Read of memory that nobody wrote",
+        meaning="a read of memory nobody wrote",
+        hint=hints.uninitialised,
+        message="read of {seen.memory} element {seen.index}, which nobody has written",
+    ),
+    Kind(
+        name="unwritten_output",
+        about="launch",
+        title="Elements of an output were never written",
+        meaning="elements of an output that no thread wrote",
+        hint=(
+            "Check the number of threads and the row length against the tensor's shape; where a"
+            " part is meant to stay as it is, pass outputs=() to the check."
+        ),
+        severity="warning",
+    ),
+    Kind(
+        name="misaligned",
+        about="memory",
+        title="Address is not aligned for its type",
+        meaning="an address that is not aligned for its type",
+        hint=hints.misaligned,
+        message=(
+            "{seen.verb} of a vector at element {seen.index} of {seen.memory} is not aligned to its"
+            " size"
+        ),
+    ),
+    Kind(
+        name="element_size",
+        about="launch",
+        title="The tensor's element size differs from the kernel's pointer type",
+        meaning="a tensor whose elements have another size than the kernel's pointer type",
+        hint=(
+            "Pass a tensor of the type the kernel reads, or call the kernel's instance for this"
+            " dtype."
+        ),
+    ),
+    Kind(
+        name="read_only",
+        about="memory",
+        title="Write to read-only memory",
+        meaning="a write to constant memory or through a pointer to const",
+        hint="Declare the parameter `device T*` without const, or write to another buffer.",
+        message="write to read-only {seen.memory} element {seen.index}",
+    ),
+    Kind(
+        name="limits",
+        about="launch",
+        title="A limit of the GPU is exceeded",
+        meaning="too much threadgroup memory, too many threads or buffers",
+        hint=hints.limits,
+    ),
+    Kind(
+        name="collective_divergence",
+        about="suspend",
+        title="Only a part of a simdgroup reaches a collective function",
+        meaning="a simdgroup function that only a part of the simdgroup reaches",
+        hint=(
+            "Call it outside the branch, so that every lane takes part, and let lanes without work"
+            " pass a neutral value (0 for a sum, -INFINITY for a maximum)."
+        ),
+        severity="warning",
+        message=messages.collective_divergence,
+    ),
+    Kind(
+        name="arithmetic",
+        about="arithmetic",
+        title="Integer division by zero, or shift past the width",
+        meaning="an integer division by zero, or a shift past the width",
+        hint=hints.arithmetic,
+        message="{seen.operation}",
+    ),
+    Kind(
+        name="nan",
+        about="arithmetic",
+        title="A NaN or infinity is born here",
+        meaning="the first NaN or infinity, on request",
+        hint=(
+            "Look at the operands of this line: subtract the maximum before exp, add an epsilon"
+            " under a square root or a division, and sum halves in float."
+        ),
+        message="{seen.operation}",
+    ),
+    Kind(
+        name="timeout",
+        about="launch",
+        title="The kernel does not end",
+        meaning="a kernel that does not end",
+        hint=(
+            "Check the condition of the loop at this line; waiting for another threadgroup never"
+            " ends, as they need not run at the same time."
+        ),
+    ),
+    Kind(
+        name="silence",
+        about="comment",
+        title="A comment that means to silence a finding does not",
+        meaning="a comment that means to silence a finding and does not",
+        hint="For example: // anymetal: allow(race) every thread writes the same flag",
+        severity="warning",
+    ),
+)
+
+BY_NAME = {row.name: row for row in ROWS}
+KINDS = tuple(BY_NAME)
+RECORDED = tuple(row for row in ROWS if row.message is not None)
+"""The kinds that the shadow runtime records; a row's place here is its value in `am_kind`."""
+
+
+def hint_for(finding: Finding) -> str:
+    """What usually mends a finding of its kind in its situation."""
+    return BY_NAME[finding.kind].hint_for(finding)
+
+
+def documentation() -> str:
+    """The table of kinds in docs/checker.md."""
+    rows = [f"| `{row.name}` | {row.meaning} |" for row in ROWS]
+    return "\n".join(["| kind | what it is |", "|---|---|", *rows]) + "\n"

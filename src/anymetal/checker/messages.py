@@ -1,0 +1,66 @@
+"""What the shadow runtime recorded goes in, the sentence that opens a finding comes out.
+
+A kind whose sentence needs no choice has a template in its row of `kinds`; the others are here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """One record of the shadow runtime in the author's terms; templates name its attributes.
+
+    `detail` is the number a kind adds: the lanes that took part, or the threads that had ended.
+    `operation` is the arithmetic that went wrong, where it is about arithmetic.
+    """
+
+    severe: bool
+    verb: str
+    size: int
+    atomic: bool
+    across_groups: bool
+    detail: int
+    operation: str
+    name: str | None
+    space: str | None
+    index: int | None
+
+    @property
+    def memory(self) -> str:
+        if self.name is None:
+            return "memory that belongs to no buffer of the kernel"
+        return f"{self.space} '{self.name}'" if self.space else f"'{self.name}'"
+
+
+def out_of_bounds(seen: Sighting) -> str:
+    access = f"{seen.verb} of {seen.size} bytes"
+    if seen.name is None:
+        return f"{access} at an address that belongs to no buffer of the kernel"
+    if seen.severe:
+        return f"{access} outside {seen.memory}, at element {seen.index}"
+    return (
+        f"{access} at element {seen.index} of {seen.memory}: past the tensor's last element,"
+        " though inside the storage it is a view of"
+    )
+
+
+def race(seen: Sighting) -> str:
+    place = f"{seen.memory} element {seen.index}"
+    if seen.atomic:
+        return f"atomic and plain access to {place}"
+    if not seen.severe:
+        return f"several threads write the same value to {place}"
+    return f"race {'between threadgroups ' if seen.across_groups else ''}on {place}"
+
+
+def barrier_divergence(seen: Sighting) -> str:
+    if seen.severe:
+        return "threads of one threadgroup stand at different barriers"
+    return f"{seen.detail} threads of the threadgroup had ended before this barrier"
+
+
+def collective_divergence(seen: Sighting) -> str:
+    lanes = seen.detail.bit_count()
+    return f"only {lanes} lanes of the simdgroup take part (active mask 0x{seen.detail:08x})"
