@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 Role = Literal["buffer", "threadgroup", "builtin"]
 Scalar = bool | int | float
 
+# What Apple's GPUs have: threads of a simdgroup, and of a threadgroup at most.
+SIMDGROUP = 32
+MAX_GROUP_SIZE = 1024
+
 
 @dataclass(frozen=True)
 class Source:

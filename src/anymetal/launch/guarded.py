@@ -21,7 +21,7 @@ from anymetal.launch.validate import (
     check_index_range,
     uses_simdgroups,
 )
-from anymetal.policy.policy_file import MAX_GROUP_SIZE
+from anymetal.nouns import MAX_GROUP_SIZE
 
 
 @dataclass(frozen=True)

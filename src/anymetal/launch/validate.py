@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from anymetal.errors import LimitError
-from anymetal.policy.policy_file import MAX_GROUP_SIZE, SIMDGROUP
+from anymetal.nouns import MAX_GROUP_SIZE, SIMDGROUP
 
 INDEX_LIMIT = 2**31
 

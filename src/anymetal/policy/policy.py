@@ -22,10 +22,9 @@ import platformdirs
 
 from anymetal import settings
 from anymetal.errors import PolicyError
+from anymetal.nouns import MAX_GROUP_SIZE, SIMDGROUP
 from anymetal.policy.policy_file import (
     DTYPES,
-    MAX_GROUP_SIZE,
-    SIMDGROUP,
     PolicyFile,
     Row,
     Words,

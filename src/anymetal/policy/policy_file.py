@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from anymetal.errors import PolicyError
+from anymetal.nouns import MAX_GROUP_SIZE, SIMDGROUP
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -18,8 +19,6 @@ else:
     import tomli as tomllib
 
 VERSION = 1
-MAX_GROUP_SIZE = 1024
-SIMDGROUP = 32
 ANY = "*"
 DTYPES = ("fp32", "fp16", "bf16", "int8", "uint8", "int16", "int32", "int64", "bool")
 DEVICE_TYPES = ("cpu", "mps", "cuda")

@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
+from anymetal.nouns import MAX_GROUP_SIZE, SIMDGROUP
 from anymetal.policy import policy
 from anymetal.policy.policy import Question
-from anymetal.policy.policy_file import MAX_GROUP_SIZE, SIMDGROUP
 from anymetal.store.cache import default_store, digest_of
 
 SCHEMA = 1

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
+from anymetal.nouns import SIMDGROUP
 from anymetal.ops.declare import variants
 from anymetal.ops.declare.declare import Operator
 from anymetal.ops.declare.kernel_file import SUFFIXES, KernelFile
 from anymetal.ops.declare.layout import aligned, group_shape, row_stride
 from anymetal.policy.policy import Choice, choose
-from anymetal.policy.policy_file import SIMDGROUP
 
 FORWARD_SOURCE = "norms/norm.metal"
 BACKWARD_SOURCE = "norms/norm_backward.metal"

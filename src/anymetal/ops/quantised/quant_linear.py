@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from anymetal.nouns import SIMDGROUP
 from anymetal.ops.declare import variants
 from anymetal.ops.declare.checks import check_dtype, check_like, check_shape, check_size
 from anymetal.ops.declare.declare import FLOATS, Cost, Operator
@@ -33,7 +34,6 @@ from anymetal.ops.quantised.quant_reference import (
 )
 from anymetal.ops.quantised.quant_schemes import SYMMETRIC, WORD_BITS
 from anymetal.policy.policy import Choice, choose
-from anymetal.policy.policy_file import SIMDGROUP
 
 MATVEC_SOURCE = "quantised/quant_matvec.metal"
 MATMUL_SOURCE = "quantised/quant_matmul.metal"
