@@ -1,0 +1,44 @@
+"""The examples in the README run as they stand there; the documents' links and lines are sound."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+COLUMNS = 100
+
+of_each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+
+
+def test_examples_run() -> None:
+    examples = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+    assert len(examples) == 3
+    names: dict[str, Any] = {}
+    for example in examples:
+        exec(example, names)
+    assert torch.equal(names["out"], 3 * names["x"])
+    assert "error[out_of_bounds] in scale: read of 4 bytes outside device 'x'" in str(
+        names["report"]
+    )
+    assert names["y"].shape == (4, 64)
+
+
+@of_each_document
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text()):
+        assert (path.parent / target).exists(), target
+
+
+@of_each_document
+def test_lines_fit(path: Path) -> None:
+    """Rows of tables are exempt: Markdown cannot break them."""
+    lines = path.read_text().splitlines()
+    long = [line for line in lines if len(line) > COLUMNS and not line.startswith("|")]
+    assert long == []
