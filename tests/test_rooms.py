@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,13 +17,13 @@ ORDER = (
     "evidence",
     "ops",
     "policy",
+    "device",
     "launch",
     "checker",
     "engines",
     "passes",
     "msl",
     "store",
-    "device",
 )
 FOUNDATION = ("nouns", "errors", "settings")
 
@@ -36,7 +37,7 @@ def room_of(module: str) -> str | None:
 
 
 def imported(tree: ast.AST, module: str) -> Iterator[str]:
-    """Every module an import statement names, wherever it stands, relative ones made absolute."""
+    """Every module that is imported, wherever and however, relative ones made absolute."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -47,6 +48,16 @@ def imported(tree: ast.AST, module: str) -> Iterator[str]:
                 base = ".".join([*parent, *([base] if base else [])])
             # `from anymetal import msl` names the room in the list, not in the module.
             yield from (f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and names_module(node.value):
+            yield node.value
+
+
+def names_module(value: object) -> bool:
+    """Whether a string is a module of ours, as `import_module` takes it; loggers have others."""
+    if not isinstance(value, str) or not re.fullmatch(r"anymetal(\.\w+)+", value):
+        return False
+    place = PACKAGE.parent.joinpath(*value.split("."))
+    return place.is_dir() or place.with_suffix(".py").is_file()
 
 
 def upward(text: str, module: str) -> list[str]:
@@ -98,7 +109,9 @@ def test_every_room_has_its_place_in_the_order() -> None:
         ("def f():\n    from anymetal.engines import choose", "anymetal.passes.ir"),
         ("from ..launch import bind", "anymetal.msl.prepare"),
         ("from anymetal.msl import cache", "anymetal.settings"),
-        ("from anymetal.launch.shader import compile_shader", "anymetal.device.patches"),
+        ("from anymetal.device.enabling import is_enabled", "anymetal.launch.bind"),
+        ('import_module("anymetal.launch.virtual")', "anymetal.msl.prepare"),
+        ('_PROVIDER = "anymetal.launch.virtual"', "anymetal.engines.cpu.jit"),
     ],
 )
 def test_upward_import_is_found(text: str, module: str) -> None:

@@ -12,8 +12,8 @@ from programs import ANYMETAL, run, start, write
 from torch.utils.data import DataLoader, TensorDataset
 
 from anymetal.device import building
-from anymetal.device.services import Services
 from anymetal.errors import ToolchainError
+from anymetal.store.cache import Store
 
 PROGRAM = """
     import sys
@@ -146,20 +146,14 @@ def test_threads_that_build_at_once_build_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     builds: list[str] = []
-    path = tmp_path / "library.so"
-
-    def keep(key: str, build: object) -> Path:
-        if not path.exists():
-            build(path)  # type: ignore[operator]
-        return path
 
     def compile_library(compiler: str, target: Path) -> None:
         builds.append(compiler)
         target.write_text("library")
 
     monkeypatch.setattr(building, "compile_library", compile_library)
-    services = Services(compile_shader=str, keep_file=keep, lock_directory=tmp_path)
-    threads = [threading.Thread(target=building.library, args=(services,)) for _ in range(8)]
+    store = Store(tmp_path, limit=1 << 20)
+    threads = [threading.Thread(target=building.library, args=(store,)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -178,8 +172,8 @@ def test_processes_that_start_at_once_wait_for_one_build(tmp_path: Path) -> None
     compiler.chmod(0o755)
     variables = {"ANYMETAL_CXX": str(compiler), "ANYMETAL_CACHE_DIR": str(tmp_path / "cache")}
     text = (
-        "from anymetal.device import building; from anymetal.launch.virtual import services;"
-        "print(building.library(services()).read_text().strip())"
+        "from anymetal.device import building; from anymetal.store.cache import default_store;"
+        "print(building.library(default_store()).read_text().strip())"
     )
     processes = [start("-c", text, **variables) for _ in range(2)]
     for process in processes:

@@ -19,11 +19,11 @@ def build() -> None:
     """Build the device's library for the installed torch, if that has not been done."""
     from anymetal.device import building  # noqa: PLC0415  (imports torch)
     from anymetal.errors import ToolchainError  # noqa: PLC0415
-    from anymetal.launch.virtual import services  # noqa: PLC0415
+    from anymetal.store.cache import default_store  # noqa: PLC0415
 
     start = time.perf_counter()
     try:
-        path = building.library(services())
+        path = building.library(default_store())
     except ToolchainError as error:
         typer.echo(f"anymetal: {error}", err=True)
         raise typer.Exit(1) from None

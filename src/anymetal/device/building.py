@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -14,11 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from filelock import FileLock
 from rich.console import Console
 
 from anymetal import settings
-from anymetal.device.services import Services
 from anymetal.errors import ToolchainError
+from anymetal.store.cache import Store
 
 SOURCES = Path(__file__).parent / "native"
 
@@ -34,7 +33,7 @@ class BuildError(ToolchainError):
     """The library of the device does not compile against this torch."""
 
 
-def library(services: Services) -> Path:
+def library(store: Store) -> Path:
     """The library for this torch and compiler, built if there is none yet."""
     compiler = find_compiler()
     key = library_key(compiler)
@@ -44,8 +43,8 @@ def library(services: Services) -> Path:
             compile_library(compiler, path)
 
     # One process builds, the others wait for it: a build takes both processors for half a minute.
-    with _locked(services.lock_directory / f"device-{key[:16]}.lock"):
-        return services.keep_file(key, build)
+    with FileLock(store.directory / f"device-{key[:16]}.lock"):
+        return store.file("device", key, build)
 
 
 def find_compiler() -> str:
@@ -110,18 +109,6 @@ def _version(compiler: str) -> str:
 
 def _abi() -> str:
     return str(int(torch.compiled_with_cxx11_abi()))
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that ends with the process, whatever ends it."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

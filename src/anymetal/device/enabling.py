@@ -70,11 +70,6 @@ def is_enabled() -> bool:
     return _state.native is not None
 
 
-def command_queue() -> CommandQueue | None:
-    """The queue of the enabled device, or None."""
-    return _state.queue
-
-
 def enable_from_environment() -> None:
     """Enable as the environment says; what torch calls when it is imported with ANYMETAL_DEVICE."""
     if settings.DEVICE.flag():
@@ -99,10 +94,11 @@ def _install() -> None:
     _check_torch(torch)
     from anymetal.device import building, missing, patches  # noqa: PLC0415
     from anymetal.device.queue import CommandQueue  # noqa: PLC0415
-    from anymetal.device.services import find_services  # noqa: PLC0415
+    from anymetal.launch.shader import compile_shader  # noqa: PLC0415
+    from anymetal.launch.virtual import use_queue  # noqa: PLC0415
+    from anymetal.store.cache import default_store  # noqa: PLC0415
 
-    services = find_services()
-    native = _load(building.library(services))
+    native = _load(building.library(default_store()))
     names = missing.missing_operators()
     if not names:
         warnings.warn(
@@ -119,8 +115,9 @@ def _install() -> None:
     if was_imported:
         # A backward pass may have run already; torch then starts no thread for a new device.
         _call(native.anymetal_device_start_autograd)
-    patches.apply(services.compile_shader)
+    patches.apply(compile_shader)
     _state.queue = CommandQueue(native)
+    use_queue(_state.queue)
     _state.native = native
     atexit.register(_settle)
 

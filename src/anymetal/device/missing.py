@@ -4,6 +4,10 @@ The table is `native_functions.yaml`, from which torch's kernels are registered.
 torch wheel, as data of the package `torchgen`, so it is that of the torch at hand. An operator is
 missing where its row names kernels for some devices, none for MPS, and no composite that would do.
 
+The table is read line by line: torchgen's own reader takes 1.3 s on a 2-core cloud machine (this
+one 0.04 s), which every program that enables the device would pay for, and needs PyYAML, which
+torch does not bring. A test compares the two.
+
 Not in the table, and so not known here: dtypes and shapes that an MPS kernel refuses, and operators
 of other libraries. An operator that has no MPS kernel and is not torch's own counts as missing.
 """
@@ -64,7 +68,7 @@ def read_table() -> str:
 
 
 def parse(table: str) -> Iterator[Row]:
-    """The rows. The table is plain enough to be read line by line, without a YAML library."""
+    """The rows, split by text."""
     for text in re.split(r"^(?=- func: )", table, flags=re.MULTILINE):
         match = _NAME.match(text)
         if match:

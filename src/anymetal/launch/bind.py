@@ -14,8 +14,8 @@ from typing import Any, NoReturn, TypeAlias
 
 import torch
 
-from anymetal.device.enabling import is_enabled
 from anymetal.errors import LimitError
+from anymetal.launch.virtual import is_enabled
 from anymetal.nouns import Argument
 
 BUFFER_LIMIT = 31

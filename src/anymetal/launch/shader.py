@@ -14,14 +14,13 @@ import torch
 
 from anymetal import settings
 from anymetal.checker.context import ActiveCheck, active, report_limit
-from anymetal.device.enabling import command_queue
-from anymetal.device.queue import CommandQueue
 from anymetal.engines.cpu.simdgroups import NotVectorisable
 from anymetal.engines.cpu.threads import CoroutineExecutable
 from anymetal.errors import LimitError
 from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Extent, Frame, Sizes, extent
 from anymetal.launch.counts import Counts, compile_counting
 from anymetal.launch.error_buffer import ErrorBuffer
+from anymetal.launch.virtual import Queue, command_queue
 from anymetal.launch.workshop import Workshop
 from anymetal.nouns import Argument, Scalar, Source
 
@@ -251,7 +250,7 @@ class Kernel:
             self._spare.launch(frame.address, grid, group, self._workers, memory)
 
     def _run_queued(
-        self, launch: Any, keep: list[Any], errors: ErrorBuffer | None, queue: CommandQueue
+        self, launch: Any, keep: list[Any], errors: ErrorBuffer | None, queue: Queue
     ) -> None:
         """What the queue calls; it holds the arguments, and `keep`, as long as it needs them."""
         try:
@@ -261,7 +260,7 @@ class Kernel:
         if errors is not None:
             self._raise_reported(errors, queue)
 
-    def _raise_reported(self, errors: ErrorBuffer, queue: CommandQueue | None) -> None:
+    def _raise_reported(self, errors: ErrorBuffer, queue: Queue | None) -> None:
         """Raise what the kernel reported: at once, or at the next synchronisation of the device."""
         if queue is None:
             errors.raise_reported(self.name)
