@@ -24,6 +24,7 @@ ORDER = (
     "passes",
     "msl",
     "store",
+    "machine",
 )
 FOUNDATION = ("nouns", "errors", "settings")
 

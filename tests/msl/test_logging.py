@@ -12,34 +12,29 @@ import pytest
 import torch
 
 import anymetal
-from anymetal.engines.cpu.log_format import (
-    BFLOAT,
-    FLOAT,
-    LEVELS,
-    POINTER,
-    SIGNED,
-    UNSIGNED,
-    LogValue,
-    format_message,
-    read_values,
-)
+from anymetal.engines.cpu.log_format import LEVELS, LogValue, format_message, read_values
+from anymetal.machine.layout import LogKind
 
 HEADER = "#include <metal_stdlib>\n#include <metal_logging>\nusing namespace metal;\n"
 
 
 def signed(*values: int, size: int = 4) -> LogValue:
     data = b"".join(value.to_bytes(size, "little", signed=True) for value in values)
-    return LogValue(SIGNED, size, len(values), data)
+    return LogValue(LogKind.SIGNED, size, len(values), data)
 
 
 def unsigned(*values: int, size: int = 4) -> LogValue:
     data = b"".join(value.to_bytes(size, "little") for value in values)
-    return LogValue(UNSIGNED, size, len(values), data)
+    return LogValue(LogKind.UNSIGNED, size, len(values), data)
+
+
+def bfloats(*bits: int) -> LogValue:
+    return LogValue(LogKind.BFLOAT, 2, len(bits), struct.pack(f"<{len(bits)}H", *bits))
 
 
 def floats(*values: float, dtype: type[np.generic] = np.float32) -> LogValue:
     array = np.array(values, dtype)
-    return LogValue(FLOAT, array.itemsize, len(values), array.tobytes())
+    return LogValue(LogKind.FLOAT, array.itemsize, len(values), array.tobytes())
 
 
 # ---- printf -------------------------------------------------------------------------------------
@@ -105,7 +100,7 @@ def test_not_a_number_prints_without_zeros() -> None:
         ("%*d|%-*d|", [signed(4), signed(7), signed(4), signed(8)], "   7|8   |"),
         ("%.*f", [signed(2), floats(1.5)], "1.50"),
         ("%*d", [signed(-4), signed(7)], "7   "),
-        ("%p", [LogValue(POINTER, 8, 1, (4096).to_bytes(8, "little"))], "0x1000"),
+        ("%p", [LogValue(LogKind.POINTER, 8, 1, (4096).to_bytes(8, "little"))], "0x1000"),
         ("100%% sure", [], "100% sure"),
         ("ends with %", [], "ends with %"),
     ],
@@ -126,7 +121,11 @@ def test_lengths_signs_and_stars(text: str, values: list[LogValue], want: str) -
         ("%v3hld", signed(-1, 2, -3), "-1,2,-3"),
         ("%v2lu", unsigned(1, 2**40, size=8), "1,1099511627776"),
         ("%#v2hlx", unsigned(255, 16), "0xff,0x10"),
-        ("%v2hf", LogValue(BFLOAT, 2, 2, struct.pack("<HH", 0x3F80, 0xC000)), "1.000000,-2.000000"),
+        (
+            "%v2hf",
+            LogValue(LogKind.BFLOAT, 2, 2, struct.pack("<HH", 0x3F80, 0xC000)),
+            "1.000000,-2.000000",
+        ),
     ],
 )
 def test_vectors_print_with_commas(text: str, value: LogValue, want: str) -> None:
@@ -149,8 +148,8 @@ def test_wrong_formats_say_so(text: str, values: list[LogValue], want: str) -> N
 
 
 def test_values_are_read_from_their_structures() -> None:
-    raw = struct.pack("<IHH4Q", SIGNED, 4, 1, 2**32 - 5, 0, 0, 0)
-    raw += struct.pack("<IHH4Q", FLOAT, 2, 2, 0x4000_3C00, 0, 0, 0)
+    raw = struct.pack("<IHH4Q", LogKind.SIGNED, 4, 1, 2**32 - 5, 0, 0, 0)
+    raw += struct.pack("<IHH4Q", LogKind.FLOAT, 2, 2, 0x4000_3C00, 0, 0, 0)
     assert format_message("%d %v2hf", read_values(raw)) == "-5 1.000000,2.000000"
 
 

@@ -20,6 +20,8 @@ from anymetal.checker.translate import Translator
 from anymetal.checker.unwritten import unwritten
 from anymetal.checker.views import BufferView
 from anymetal.errors import KernelTimeout
+from anymetal.machine import shadow
+from anymetal.machine.shadow import Memory
 from anymetal.passes.provenance import Root
 
 # The clock and the shadow are shared: one checked launch at a time.
@@ -118,9 +120,9 @@ class _Launch:
         sizes = zip(self._dispatch.threads, self._dispatch.group_size, strict=True)
         groups = math.prod(-(-threads // size) for threads, size in sizes)
         starts = (ctypes.c_uint * groups)()
-        self._data.sites = rows
-        self._data.suspends = suspends
-        self._data.group_starts = starts
+        self._data.sites = ctypes.addressof(rows)
+        self._data.suspends = ctypes.addressof(suspends)
+        self._data.group_starts = ctypes.addressof(starts)
         self._data.sink = ctypes.addressof(_sink)
         return [rows, suspends, starts]
 
@@ -131,12 +133,12 @@ class _Launch:
         unknown_writes = checked.writes(Root("unknown"))
         needs: list[tuple[Region, Need]] = []
         const = {a.index for a in checked.arguments if a.is_const}
-        slots = iter(range(records.FIRST_STATIC + len(checked.variables), records.REGIONS))
+        slots = iter(range(shadow.FIRST_STATIC + len(checked.variables), shadow.REGIONS))
         for view in self._views:
             number = view.index if view.index is not None else next(slots)
             region = regions[number]
             region.low, region.extent, region.size = view.address, view.extent, view.size
-            region.memory = records.DEVICE
+            region.memory = Memory.DEVICE
             region.read_only = view.index in const
             region.fresh = view.tensor is not None and self._is_output(view.tensor)
             root = Root("buffer", number)
@@ -146,10 +148,10 @@ class _Launch:
         needs += self._threadgroup_regions(any_unknown)
         for (region, _), cells in zip(needs, _arena.lay_out([n for _, n in needs]), strict=True):
             region.shadow, region.shift = cells.address, cells.shift
-        self._data.checks.region_count = next(slots, records.REGIONS)
+        self._data.checks.region_count = next(slots, shadow.REGIONS)
         self._data.checks.static_count = len(checked.variables)
         self._data.checks.epoch = _arena.epoch
-        self._data.checks.first[records.DEVICE] = _arena.epoch
+        self._data.checks.first[Memory.DEVICE] = _arena.epoch
 
     def _threadgroup_regions(self, any_unknown: int) -> list[tuple[Region, Need]]:
         """Static variables and dynamic parameters; their addresses are known when the run
@@ -158,17 +160,17 @@ class _Launch:
         needs = []
         place = 1  # any distinct made-up addresses: cells of different variables never overlap
         sizes = [
-            (records.FIRST_DYNAMIC + index, size, Root("dynamic", index))
+            (shadow.FIRST_DYNAMIC + index, size, Root("dynamic", index))
             for index, size in self._dispatch.threadgroup_memory.items()
         ]
         for number, variable in enumerate(self._checked.variables):
             self._data.checks.static_offset[number] = variable.offset
             root = Root("static", variable.slot)
-            sizes.append((records.FIRST_STATIC + number, variable.size, root))
+            sizes.append((shadow.FIRST_STATIC + number, variable.size, root))
         for number, size, root in sizes:
             region = regions[number]
             region.extent = region.size = size
-            region.memory, region.fresh = records.THREADGROUP, 1
+            region.memory, region.fresh = Memory.THREADGROUP, 1
             element = min(any_unknown, self._checked.smallest(root))
             needs.append((region, Need(place << 20, size, element)))
             place += 1

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from anymetal.checker.records import Checks
+from anymetal.checker import records
 from anymetal.engines.cpu import jit
 from anymetal.engines.cpu.runtime import Runtime, start_runtime
 from anymetal.engines.cpu.threads.engine import CoroutineExecutable, transform
@@ -35,12 +35,13 @@ _SYMBOLS = (
     "am_check_here",
     "am_check_enter",
 )
-_STATE_BYTES = ctypes.sizeof(Checks)
+_STATE_BYTES = ctypes.sizeof(records.Checks)
 _start_lock = threading.Lock()
 
 
 @functools.cache
 def _runtime() -> Runtime:
+    records.HEADER.check()
     runtime = start_runtime(include_dirs=(_SHADOW,))
     for symbol in _SYMBOLS:
         jit.provide_symbol(symbol, runtime.address(symbol))

@@ -1,115 +1,180 @@
-"""The structures of checker/shadow in ctypes: what Python fills before a launch and reads after
-it."""
+"""What Python fills before a checked launch and reads after it -> checker/shadow/records.h."""
 
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
+from typing import Any
 
-BUFFERS, DYNAMIC, MAX_STATIC = 31, 31, 256
-FIRST_DYNAMIC, FIRST_STATIC = BUFFERS, BUFFERS + DYNAMIC
-REGIONS = FIRST_STATIC + MAX_STATIC
-UNKNOWN_REGION = REGIONS
-DEVICE, THREADGROUP = 0, 1
-READ, WRITE, ATOMIC, MODIFY = 0, 1, 2, 4
+from anymetal.checker.kinds import RECORDED
+from anymetal.machine.shadow import (
+    BUFFERS,
+    DYNAMIC,
+    FIRST_DYNAMIC,
+    FIRST_STATIC,
+    MAX_STATIC,
+    REGIONS,
+    UNKNOWN_REGION,
+    Access,
+    Memory,
+    Use,
+)
+from anymetal.machine.table import Enum, Enumeration, Header, Structure, member, table
+from anymetal.nouns import MAX_GROUP_SIZE, SIMDGROUP
+
 NO_SITE, NO_THREAD = 0xFFFF, 0xFFFFFFFF
-CELL_BYTES = 16
 MAX_FINDINGS = 1024
-SIMDGROUPS = 32
-THREADS = 1024
-
-_unsigned, _long = ctypes.c_uint, ctypes.c_ulong
+MAX_SIMDGROUPS = MAX_GROUP_SIZE // SIMDGROUP
 
 
-class Region(ctypes.Structure):
-    """am_region."""
+class RawSeverity(Enumeration):
+    """Whether a finding is certain to be a defect."""
 
-    _fields_ = (
-        ("low", _long),
-        ("extent", _long),
-        ("size", _long),
-        ("shadow", _long),
-        ("shift", _unsigned),
-        ("memory", _unsigned),
-        ("read_only", _unsigned),
-        ("fresh", _unsigned),
-        ("cells", _long * 4),
+    WARNING = 0
+    ERROR = 1
+
+
+@table("am_cell")
+class Cell(Structure):
+    """Last write and last reads of a few bytes; state.h says what the bits of a record are."""
+
+    write: int = member("unsigned long")
+    read: int = member("unsigned long")
+
+
+@table("am_region")
+class Region(Structure):
+    """Bytes that belong to one buffer or one threadgroup variable."""
+
+    low: int = member("char*")
+    extent: int = member("unsigned long", note="bytes of the tensor itself")
+    size: int = member("unsigned long", note="bytes up to the end of its storage, or the same")
+    shadow: int = member("am_cell*", note="null: only bounds are checked")
+    shift: int = member("unsigned", note="bytes of a cell, as a power of two")
+    memory: int = member("unsigned", note="am_memory")
+    read_only: int = member("unsigned")
+    fresh: int = member("unsigned", note="1: nothing is in it before the launch writes")
+    cells: Any = member(
+        "unsigned long",
+        4,
+        note="whole cells of `extent` at `shift`, if cells and addresses are in step; 0 elsewhere",
     )
 
 
-class Checks(ctypes.Structure):
-    """am_checks."""
+@table("am_checks")
+class Checks(Structure):
+    """What the checks in a kernel read: epochs and regions."""
 
-    _fields_ = (
-        ("epoch", _unsigned),
-        ("first", _unsigned * 2),
-        ("group_first", _unsigned),
-        ("ordered", _unsigned * 2),
-        ("executed", _unsigned),
-        ("region_count", _unsigned),
-        ("static_count", _unsigned),
-        ("static_offset", _unsigned * MAX_STATIC),
-        ("regions", Region * (REGIONS + 1)),
+    epoch: int = member("unsigned")
+    first: Any = member("unsigned", 2, note="epoch from which records of a memory count")
+    group_first: int = member("unsigned", note="epoch at the start of the threadgroup")
+    ordered: Any = member("unsigned", 2, note="of the last barrier that orders a memory")
+    executed: int = member("unsigned", note="of the last barrier, whatever it orders")
+    region_count: int = member("unsigned")
+    static_count: int = member("unsigned", note="threadgroup variables: from kFirstStatic on")
+    static_offset: Any = member("unsigned", MAX_STATIC, note="of the threadgroup variables")
+    regions: Any = member(Region, REGIONS + 1)
+
+
+@table("am_finding")
+class RawFinding(Structure):
+    """One finding as the runtime records it."""
+
+    kind: int = member("unsigned", note="am_kind")
+    severity: int = member("unsigned", note="am_severity")
+    site: int = member("unsigned", note="of an access, or of a suspend for the kinds of divergence")
+    other_site: int = member("unsigned", note="kNoSite16: there is none")
+    region: int = member("unsigned")
+    access: int = member("unsigned", note="am_access of the one that completes it")
+    other_access: int = member("unsigned", note="and of the other")
+    thread: int = member("unsigned", note="index in its threadgroup")
+    other_thread: int = member("unsigned", note="kNoThread: one of several")
+    extra: int = member("unsigned", note="active lanes of a collective, or threads that had ended")
+    group: int = member("unsigned long")
+    other_group: int = member("unsigned long")
+    offset: int = member("long", note="bytes from the start of the region or array")
+    size: int = member("unsigned long")
+    count: int = member("unsigned long")
+
+
+@table("am_findings")
+class Findings(Structure):
+    """The findings of a launch, equal ones folded."""
+
+    count: int = member("unsigned long")
+    dropped: int = member("unsigned long")
+    entries: Any = member(RawFinding, MAX_FINDINGS)
+
+
+@table("am_access_site")
+class AccessSiteRow(Structure):
+    """What Python tells of an access site."""
+
+    element: int = member("unsigned", note="alignment an access must have: less is an error")
+    align: int = member("unsigned", note="less than this is a warning")
+    use: int = member("unsigned", note="am_use")
+
+
+@table("am_range")
+class Range(Structure):
+    """Addresses from `low` up to `high`."""
+
+    low: int = member("char*")
+    high: int = member("char*")
+
+
+@table("am_checked_launch")
+class CheckedLaunch(Structure):
+    """Everything of one checked launch. Python allocates it and reads the findings."""
+
+    checks: Checks = member(Checks)
+    simd_ordered: Any = member("unsigned", 2, MAX_SIMDGROUPS)
+    simd_executed: Any = member("unsigned", MAX_SIMDGROUPS)
+    suspends: int = member("const unsigned*", note="by site number: the word given to am_suspend")
+    sites: int = member("const am_access_site*")
+    group_starts: int = member("unsigned*", note="epoch at the start of each threadgroup")
+    group: int = member("unsigned long", note="number of the one that runs")
+    sink: int = member("char*", note="4096 bytes: where wrong accesses go")
+    own: Any = member(Range, 2, note="frames and stack of the threads: addresses that are fine")
+    first_number: int = member("unsigned", note="site + 1 where the first NaN or infinity was born")
+    doubt: Any = member(
+        "unsigned", MAX_GROUP_SIZE, note="site + 1 of a read of nothing whose value is picked later"
     )
-
-
-class RawFinding(ctypes.Structure):
-    """am_finding."""
-
-    _fields_ = (
-        ("kind", _unsigned),
-        ("severity", _unsigned),
-        ("site", _unsigned),
-        ("other_site", _unsigned),
-        ("region", _unsigned),
-        ("access", _unsigned),
-        ("other_access", _unsigned),
-        ("thread", _unsigned),
-        ("other_thread", _unsigned),
-        ("extra", _unsigned),
-        ("group", _long),
-        ("other_group", _long),
-        ("offset", ctypes.c_long),
-        ("size", _long),
-        ("count", _long),
+    pending: RawFinding = member(
+        RawFinding, note="a write over another thread's, judged when the new value is there"
     )
+    pending_address: int = member("char*")
+    pending_size: int = member("unsigned")
+    pending_value: Any = member("char", 64)
+    findings: Findings = member(Findings)
 
 
-class Findings(ctypes.Structure):
-    """am_findings."""
+CELL_BYTES = ctypes.sizeof(Cell)
 
-    _fields_ = (("count", _long), ("dropped", _long), ("entries", RawFinding * MAX_FINDINGS))
-
-
-class AccessSiteRow(ctypes.Structure):
-    """am_access_site."""
-
-    _fields_ = (("element", _unsigned), ("align", _unsigned), ("use", _unsigned))
-
-
-class Range(ctypes.Structure):
-    """am_range."""
-
-    _fields_ = (("low", _long), ("high", _long))
-
-
-class CheckedLaunch(ctypes.Structure):
-    """am_checked_launch."""
-
-    _fields_ = (
-        ("checks", Checks),
-        ("simd_ordered", (_unsigned * SIMDGROUPS) * 2),
-        ("simd_executed", _unsigned * SIMDGROUPS),
-        ("suspends", ctypes.POINTER(_unsigned)),
-        ("sites", ctypes.POINTER(AccessSiteRow)),
-        ("group_starts", ctypes.POINTER(_unsigned)),
-        ("group", _long),
-        ("sink", _long),
-        ("own", Range * 2),
-        ("first_number", _unsigned),
-        ("doubt", _unsigned * THREADS),
-        ("pending", RawFinding),
-        ("pending_address", _long),
-        ("pending_size", _unsigned),
-        ("pending_value", ctypes.c_char * 64),
-        ("findings", Findings),
-    )
+HEADER = Header(
+    Path(__file__).parent / "shadow" / "records.h",
+    "checker/records.py",
+    constants={
+        "kBuffers": BUFFERS,
+        "kDynamic": DYNAMIC,
+        "kMaxStatic": MAX_STATIC,
+        "kFirstDynamic": FIRST_DYNAMIC,
+        "kFirstStatic": FIRST_STATIC,
+        "kRegions": REGIONS,
+        "kUnknownRegion": UNKNOWN_REGION,
+        "kMaxSimdgroups": MAX_SIMDGROUPS,
+        "kMaxFindings": MAX_FINDINGS,
+        "kNoSite16": NO_SITE,
+        "kNoThread": NO_THREAD,
+    },
+    enums=(
+        Enum.of(Memory, "am_memory"),
+        Enum.of(Access, "am_access"),
+        Enum.of(Use, "am_use"),
+        Enum.of(RawSeverity, "am_severity"),
+        Enum({row.enumerator: value for value, row in enumerate(RECORDED)}, "am_kind", prefix=""),
+    ),
+    structures=(
+        Cell, Region, Checks, RawFinding, Findings, AccessSiteRow, Range, CheckedLaunch,
+    ),
+)  # fmt: skip

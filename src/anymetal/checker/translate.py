@@ -13,8 +13,10 @@ from anymetal.checker.program import CheckedProgram, Excerpt
 from anymetal.checker.records import RawFinding
 from anymetal.checker.unwritten import Unwritten
 from anymetal.checker.views import BufferView
-
-_SIMD_WIDTH = 32
+from anymetal.machine import shadow
+from anymetal.machine.layout import Wait
+from anymetal.machine.shadow import Access
+from anymetal.nouns import SIMDGROUP
 
 
 class Translator:
@@ -55,9 +57,9 @@ class Translator:
         arithmetic = kind.about == "arithmetic"
         return Sighting(
             severe=bool(raw.severity),
-            verb="write" if raw.access & records.WRITE else "read",
+            verb="write" if raw.access & Access.WRITE else "read",
             size=raw.size,
-            atomic=bool((raw.access | raw.other_access) & records.ATOMIC),
+            atomic=bool((raw.access | raw.other_access) & Access.ATOMIC),
             across_groups=raw.group != raw.other_group,
             detail=raw.extra,
             operation=self._checked.sites[raw.site].what if arithmetic else "",
@@ -101,7 +103,7 @@ class Translator:
             words,
             self._thread(thread, group) if known else None,
             self._group(group),
-            thread % _SIMD_WIDTH if known else None,
+            thread % SIMDGROUP if known else None,
         )
 
     def _group(self, number: int) -> Triple:
@@ -124,20 +126,20 @@ class Translator:
             return None, None, None
         site = self._checked.sites[raw.site]
         region = raw.region
-        if region < records.FIRST_DYNAMIC:
+        if region < shadow.FIRST_DYNAMIC:
             for argument in self._checked.arguments:
                 if argument.role == "buffer" and argument.index == region:
                     size = argument.element_size or site.element
                     return argument.name, argument.space, raw.offset // size
-        if region < records.FIRST_STATIC:
+        if region < shadow.FIRST_STATIC:
             for argument in self._checked.arguments:
                 if (
                     argument.role == "threadgroup"
-                    and argument.index == region - records.FIRST_DYNAMIC
+                    and argument.index == region - shadow.FIRST_DYNAMIC
                 ):
                     return argument.name, "threadgroup", raw.offset // (argument.element_size or 1)
         variables = self._checked.variables
-        number = region - records.FIRST_STATIC
+        number = region - shadow.FIRST_STATIC
         if 0 <= number < len(variables):
             return variables[number].name, "threadgroup", raw.offset // site.element
         if 0 <= number - len(variables) < len(listed):
@@ -162,11 +164,17 @@ def _variable(name: str) -> str:
 
 
 def _access_words(access: int) -> str:
-    words = "write" if access & records.WRITE else "read"
-    return f"atomic {words}" if access & records.ATOMIC else words
+    words = "write" if access & Access.WRITE else "read"
+    return f"atomic {words}" if access & Access.ATOMIC else words
+
+
+_SUSPEND_WORDS = {
+    Wait.THREADGROUP_BARRIER: "threadgroup_barrier",
+    Wait.SIMDGROUP_BARRIER: "simdgroup_barrier",
+    Wait.COLLECTIVE: "collective",
+    Wait.LOOP_END: "loop end",
+}
 
 
 def _suspend_words(what: int) -> str:
-    return {1: "threadgroup_barrier", 2: "simdgroup_barrier", 3: "collective"}.get(
-        what & 15, "loop end"
-    )
+    return _SUSPEND_WORDS[Wait(what & 15)]

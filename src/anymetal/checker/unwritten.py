@@ -11,6 +11,7 @@ import numpy as np
 from anymetal.checker import records
 from anymetal.checker.program import CheckedProgram
 from anymetal.checker.views import BufferView
+from anymetal.machine.shadow import Memory
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def _written_cells(checks: records.Checks, number: int) -> Any:
     cells = -(-region.extent >> region.shift)
     words = (ctypes.c_uint64 * (cells * records.CELL_BYTES // 8)).from_address(region.shadow)
     writes = np.frombuffer(words, dtype=np.uint64)[:: records.CELL_BYTES // 8]
-    return writes >> np.uint64(32) >= checks.first[records.DEVICE]
+    return writes >> np.uint64(32) >= checks.first[Memory.DEVICE]
 
 
 def _places(tensor: Any) -> Any:

@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anymetal.errors import ToolchainError
+from anymetal.machine import layout
 from anymetal.store.cache import default_store, digest_of
 
-INCLUDE_DIR = Path(__file__).parent / "include"
+INCLUDE_DIR = layout.INCLUDE_DIR
 INPUT_NAME = "anymetal-input.cpp"
 LANGUAGE_VERSION = 320
 
@@ -96,6 +97,7 @@ def check_versions() -> None:
 @functools.cache
 def toolchain_key() -> str:
     """Digest of everything but the source that decides what a compilation yields."""
+    layout.HEADER.check()
     digest = hashlib.sha256()
     for package in ("ziglang", "llvmlite"):
         digest.update(f"{package} {importlib.metadata.version(package)}\n".encode())

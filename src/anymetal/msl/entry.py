@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from anymetal.machine.layout import Described
 from anymetal.nouns import EntryPoint, Parameter
 
 _DESCRIPTION = re.compile(
@@ -14,8 +15,6 @@ _DESCRIPTION = re.compile(
 )
 _PRESENT = re.compile(r"^@am_argument_present_(\d+) = .*? constant i8 (\d+).*\n", re.MULTILINE)
 _ELEMENT = re.compile(r"\[Element = (.*)\]$")
-
-_POINTER, _REFERENCE, _CONST = 1, 2, 4
 
 
 @dataclass(frozen=True)
@@ -98,9 +97,9 @@ def read_descriptions(ir: str) -> tuple[str, dict[int, Description]]:
             type=_metal_type(match[5]),
             size=int(match[2]),
             align=int(match[3]),
-            is_pointer=bool(flags & _POINTER),
-            is_reference=bool(flags & _REFERENCE),
-            is_const=bool(flags & _CONST),
+            is_pointer=bool(flags & Described.IS_POINTER),
+            is_reference=bool(flags & Described.IS_REFERENCE),
+            is_const=bool(flags & Described.IS_CONST),
             is_present=present.get(number, True),
         )
     return _PRESENT.sub("", _DESCRIPTION.sub("", ir)), found

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from anymetal.machine.shadow import Access as Kind
 from anymetal.passes.ir import Instruction
 
 _POINTER = r'(?:[%@](?:[-\w.$]+|"[^"]*")|getelementptr [^()]*\([^()]*\))'
@@ -22,7 +23,6 @@ _COPY = re.compile(
 _FILL = re.compile(rf"@llvm\.memset\.[\w.]+\(ptr [^%@]*?({_POINTER}), i8 \S+, i64 (%?[\w.]+)")
 _ALIGN = re.compile(r", align (\d+)")
 
-READ, WRITE, ATOMIC, MODIFY = 0, 1, 2, 4
 _SCALARS = {"half": 2, "bfloat": 2, "float": 4, "double": 8, "ptr": 8}
 
 
@@ -62,12 +62,12 @@ def accesses_of(instruction: Instruction) -> Iterator[Access]:
     elif (instruction.callee or "").startswith(("llvm.memcpy", "llvm.memmove")):
         copy = _COPY.search(text)
         assert copy is not None, text
-        yield Access(copy.group(2), copy.group(3), READ, 1, 1)
-        yield Access(copy.group(1), copy.group(3), WRITE, 1, 1)
+        yield Access(copy.group(2), copy.group(3), Kind.READ, 1, 1)
+        yield Access(copy.group(1), copy.group(3), Kind.WRITE, 1, 1)
     elif (instruction.callee or "").startswith("llvm.memset"):
         fill = _FILL.search(text)
         assert fill is not None, text
-        yield Access(fill.group(1), fill.group(2), WRITE, 1, 1)
+        yield Access(fill.group(1), fill.group(2), Kind.WRITE, 1, 1)
 
 
 def _simple(opcode: str, text: str) -> Access:
@@ -75,12 +75,12 @@ def _simple(opcode: str, text: str) -> Access:
         match = (_LOAD if opcode == "load" else _STORE).search(text)
         assert match is not None, text
         atomic, kind, pointer = match.groups()
-        access = (WRITE if opcode == "store" else READ) | (ATOMIC if atomic else 0)
+        access = (Kind.WRITE if opcode == "store" else Kind.READ) | (Kind.ATOMIC if atomic else 0)
     else:
         match = (_MODIFY if opcode == "atomicrmw" else _EXCHANGE).search(text)
         assert match is not None, text
         pointer, kind = match.groups()
-        access = WRITE | ATOMIC | MODIFY
+        access = Kind.WRITE | Kind.ATOMIC | Kind.MODIFY
     align = _ALIGN.search(text)
     element = _element(kind)
     return Access(

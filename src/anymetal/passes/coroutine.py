@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from anymetal.machine.layout import Wait
 from anymetal.passes.flow import Graph, Loop, dominates, graph_of, loop_aware_order
 from anymetal.passes.ir import Block, Function, Instruction, Module
 from anymetal.passes.machine import (
@@ -25,7 +26,6 @@ from anymetal.passes.machine import (
 from anymetal.passes.operands import read_instruction, split_metadata
 
 COROUTINE = "am_coroutine"
-BARRIER, SIMDGROUP_BARRIER, COLLECTIVE, LOOP_END = 1, 2, 3, 4
 FRAME_ALIGNMENT = 64
 _DECLARATIONS = (
     "declare token @llvm.coro.id(i32, ptr, ptr, ptr)",
@@ -79,7 +79,7 @@ def _suspend_at_loop_ends(function: Function) -> None:
         block.label
         for block in function.blocks
         for call in block.instructions
-        if call.callee == "am_suspend" and _what(call) & 15 != BARRIER
+        if call.callee == "am_suspend" and _what(call) & 15 != Wait.THREADGROUP_BARRIER
     }
     for number, loop in enumerate(loops):
         inside = meeting & loop.blocks
@@ -143,7 +143,7 @@ def _suspend_before_next_round(function: Function, latch: str, header: str, name
         Block(
             stop,
             _instructions(
-                f"%{stop}.s = call i8 @am_suspend(i32 {LOOP_END})",
+                f"%{stop}.s = call i8 @am_suspend(i32 {int(Wait.LOOP_END)})",
                 f"%{stop}.c = icmp eq i8 %{stop}.s, 0",
                 f"br i1 %{stop}.c, label %{rest}, label %{leave}",
             ),

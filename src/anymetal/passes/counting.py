@@ -6,7 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-from anymetal.passes.accesses import ATOMIC, WRITE, accesses_of
+from anymetal.machine.shadow import Access as Kind
+from anymetal.passes.accesses import accesses_of
 from anymetal.passes.ir import Block, Instruction, Module
 from anymetal.passes.machine import THREAD_MAIN
 from anymetal.passes.provenance import Provenance
@@ -81,9 +82,9 @@ def _add_accesses(cost: Counter[str], instruction: Instruction, provenance: Prov
         size = int(access.size) if access.size.isdigit() else 0
         if place == "device":
             cost[f"{BUFFER}{root.number}"] += size
-        if access.kind & ATOMIC:
+        if access.kind & Kind.ATOMIC:
             cost[f"{place}_atomics"] += 1
             continue
-        verb, past = ("writes", "written") if access.kind & WRITE else ("reads", "read")
+        verb, past = ("writes", "written") if access.kind & Kind.WRITE else ("reads", "read")
         cost[f"{place}_{verb}"] += 1
         cost[f"{place}_bytes_{past}"] += size

@@ -11,7 +11,11 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from anymetal.passes.accesses import ATOMIC, READ, WRITE, Access, accesses_of
+from anymetal.machine import shadow
+from anymetal.machine.layout import Group, Thread
+from anymetal.machine.shadow import FIRST_DYNAMIC, FIRST_STATIC, UNKNOWN_REGION, Use
+from anymetal.machine.table import offset_of
+from anymetal.passes.accesses import Access, accesses_of
 from anymetal.passes.coroutine import has_suspends
 from anymetal.passes.debug_info import DebugInfo, Spot
 from anymetal.passes.invariant import invariant
@@ -21,15 +25,12 @@ from anymetal.passes.machine import GROUP_MAIN, GROUP_OFFSET, THREAD_MAIN, param
 from anymetal.passes.mark import DIVISOR, MARKS, NUMBER
 from anymetal.passes.provenance import MACHINE, UNKNOWN, Provenance, Root
 
-# machine.h and checker/shadow/state.h.
-INDEX_OFFSET, LISTENER_DATA_OFFSET = 20, 336
-FIRST_DYNAMIC, FIRST_STATIC, UNKNOWN_REGION = 31, 62, 318
-# What becomes of a value read: checker/shadow/run_listener.h.
-USED, UNUSED, PICKED = 0, 1, 2
+INDEX_OFFSET = offset_of(Thread, "index")
+LISTENER_DATA_OFFSET = offset_of(Group, "listener_data")
 # Classes of llvm.is.fpclass.
 _NAN, _INFINITE, _FINITE = 3, 516, 504
 _SUFFIXES = {"float": "f32", "half": "f16", "bfloat": "bf16"}
-_NO_ACCESS = Access("", "0", READ, 1, 1)
+_NO_ACCESS = Access("", "0", shadow.Access.READ, 1, 1)
 
 _DECLARATIONS = (
     "declare preserve_mostcc ptr @am_check_read(ptr, i32, ptr, i64, i32, i32) nounwind willreturn",
@@ -223,7 +224,7 @@ class Instrument:
     def _site(self, instruction: Instruction, access: Access, root: Root, what: str = "") -> int:
         number = len(self.result.sites)
         use = self._use(instruction)
-        if use == PICKED:
+        if use == Use.PICKED:
             self._doubtful[str(instruction.result)] = number
         spots = tuple(self._info.spots(instruction.text))
         self.result.sites.append(
@@ -234,13 +235,13 @@ class Instrument:
     def _use(self, instruction: Instruction) -> int:
         """What becomes of a value that is read."""
         if instruction.opcode != "load":
-            return USED
+            return Use.USED
         users = self._uses.get(str(instruction.result), [])
         if not users:
-            return UNUSED
+            return Use.UNUSED
         result = re.escape(str(instruction.result))
         operand = re.compile(rf"select .*i1 (?!{result},)\S+, .*{result}(?=[, ]|$)")
-        return PICKED if all(operand.search(user.text) for user in users) else USED
+        return Use.PICKED if all(operand.search(user.text) for user in users) else Use.USED
 
     def _check(self, instruction: Instruction, access: Access, root: Root) -> Instruction:
         site = self._site(instruction, access, root)
@@ -250,7 +251,7 @@ class Instrument:
         where = f"ptr {access.pointer}, i64 {access.size}"
         if root.origin == "array":
             size, written = self._arrays[root.name]
-            verb = "store" if access.kind & WRITE else "load"
+            verb = "store" if access.kind & shadow.Access.WRITE else "load"
             return Instruction(
                 f"{result} = call ptr @am_check_array_{verb}(ptr {self._checks}, ptr {root.name}, "
                 f"i64 {size}, ptr {written}, {where}, {tail}"
@@ -261,12 +262,12 @@ class Instrument:
                 f"i64 {self._globals.get(root.name, 0)}, {where}, i32 {access.kind}, {tail}"
             )
         region = self._region(root)
-        if region == UNKNOWN_REGION or access.kind & ATOMIC:
+        if region == UNKNOWN_REGION or access.kind & shadow.Access.ATOMIC:
             return Instruction(
                 f"{result} = call ptr @am_check_slowly(ptr {self._checks}, i32 {region}, {where}, "
                 f"i32 {access.kind}, {tail}"
             )
-        verb = "store" if access.kind == WRITE else "load"
+        verb = "store" if access.kind == shadow.Access.WRITE else "load"
         if root.origin in ("static", "dynamic"):
             verb = f"shared_{verb}"
         elif verb == "load" and root.number in self._constant:
@@ -290,7 +291,7 @@ class Instrument:
         """Cells of the shadow are as small as the smallest element that is touched."""
         smallest = self.result.smallest
         smallest[root] = min(smallest.get(root, 8), access.element)
-        if access.kind & WRITE:
+        if access.kind & shadow.Access.WRITE:
             self.result.written_to.add(root)
 
     def _mark(self, instruction: Instruction) -> list[Instruction]:
@@ -416,7 +417,7 @@ def _written_origins(function: Function) -> set[str]:
     """Where the pointers come from that a function writes through."""
     provenance = Provenance(function)
     accesses = (a for i in function.instructions() for a in accesses_of(i))
-    return {provenance.root(a.pointer).origin for a in accesses if a.kind & WRITE}
+    return {provenance.root(a.pointer).origin for a in accesses if a.kind & shadow.Access.WRITE}
 
 
 def _instructions(*lines: str) -> list[Instruction]:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 
 from anymetal.errors import EngineError
+from anymetal.machine.layout import Group, Thread, Wait
+from anymetal.machine.table import offset_of
 from anymetal.passes.ir import Function, Instruction, Module
 
 THREAD_MAIN = "am_thread_main"
 GROUP_MAIN = "am_group_main"
 PRIMITIVES = ("am_self", "am_suspend", "am_threadgroup_storage")
-# Offset of am_thread::group and of am_group::threadgroup_memory; machine.h has static_asserts on
-# both.
-GROUP_OFFSET = 32
-THREADGROUP_MEMORY_OFFSET = 72
+GROUP_OFFSET = offset_of(Thread, "group")
+THREADGROUP_MEMORY_OFFSET = offset_of(Group, "threadgroup_memory")
 _STORAGE_ARGUMENTS = re.compile(r"\(i32 [^)]*?(\d+), i64 [^)]*?(\d+), i64 [^)]*?(\d+)\)")
 _PARAMETER = re.compile(r'(%(?:[-\w.$]+|"[^"]*"))(?=[,)])')
 
@@ -102,9 +102,9 @@ def _replace_storage(function: Function, places: dict[int, tuple[int, int]]) -> 
 
 AT_ONCE = "am_all_lanes_at_once"
 TAKEN = "am_taken"
-# What vector code has in the place of am_suspend, with the same argument; and am_wait's barrier.
+# What vector code has in the place of am_suspend, with the same argument.
 STOP = "am_stop"
-BARRIER = 1
+BARRIER = Wait.THREADGROUP_BARRIER
 MATRIX_PARTS = ("am_matrix_first", "am_matrix_second")
 
 

@@ -7,8 +7,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from anymetal.machine.layout import THREADGROUP_ARGUMENTS, Group
+from anymetal.machine.table import offset_of
 from anymetal.passes.ir import Function, Instruction
-from anymetal.passes.machine import THREAD_MAIN, parameters_of
+from anymetal.passes.machine import GROUP_OFFSET, THREAD_MAIN, parameters_of
 
 Origin = Literal["buffer", "dynamic", "static", "array", "global", "machine", "unknown"]
 
@@ -20,9 +22,7 @@ _SELECTED = re.compile(rf"ptr ({_VALUE})")
 _OFFSET = re.compile(r", i64 (\d+)$")
 _SLOT = re.compile(r"\(i32 [^)]*?(\d+),")
 
-# machine.h: am_group::dynamic_memory.
-DYNAMIC_OFFSET, DYNAMIC_COUNT = 80, 31
-GROUP_OFFSET = 32
+DYNAMIC_OFFSET = offset_of(Group, "dynamic_memory")
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Provenance:
         if self._root(pointer, above) != MACHINE:
             return UNKNOWN
         slot = (offset - DYNAMIC_OFFSET) // 8
-        if self._is_group(base) and 0 <= slot < DYNAMIC_COUNT:
+        if self._is_group(base) and 0 <= slot < THREADGROUP_ARGUMENTS:
             return Root("dynamic", slot)
         return MACHINE
 

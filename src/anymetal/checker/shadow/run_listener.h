@@ -4,49 +4,10 @@
 #pragma once
 
 #include "findings.h"
-#include "state.h"
-#include "system.h"
-
-constexpr unsigned kMaxSimdgroups = 32;
-
-// What Python tells of an access site or a suspend site.
-struct am_access_site {
-  unsigned element;  // alignment an access must have: less is an error, less than `align` a warning
-  unsigned align;
-  unsigned use;  // am_use
-};
-
-// What becomes of a value that is read: passes/instrument.py tells.
-enum am_use : unsigned { AM_USED = 0, AM_UNUSED = 1, AM_PICKED = 2 };
-
-struct am_range {
-  char* low;
-  char* high;
-};
-
-// Everything of one checked launch. Python allocates it and reads the findings.
-struct am_checked_launch {
-  am_checks checks;
-  unsigned simd_ordered[2][kMaxSimdgroups];
-  unsigned simd_executed[kMaxSimdgroups];
-  const unsigned* suspends;  // by site number: the word given to am_suspend
-  const am_access_site* sites;
-  unsigned* group_starts;  // epoch at the start of each threadgroup
-  unsigned long group;     // number of the one that runs
-  char* sink;              // 4096 bytes: where wrong accesses go
-  am_range own[2];         // frames and stack of the threads: for addresses nothing else explains
-  unsigned first_number;   // site + 1 where the first NaN or infinity was born
-  unsigned doubt[1024];    // by thread: site + 1 of a read of nothing whose value is picked later
-  // A write over another thread's, to be judged when the new value is there.
-  am_finding pending;
-  char* pending_address;
-  unsigned pending_size;
-  char pending_value[64];
-  am_findings findings;
-};
-
 #include "plain_path.h"
 #include "slow_path.h"
+#include "state.h"
+#include "system.h"
 
 constexpr long kStackBytes = 1 << 20;  // of a worker's stack, below the frame that starts a launch
 
@@ -151,6 +112,6 @@ struct Listener {
     finding.other_thread = other_thread;
     finding.group = finding.other_group = launch->group;
     finding.extra = extra;
-    launch->findings.add(finding);
+    add(launch->findings, finding);
   }
 };

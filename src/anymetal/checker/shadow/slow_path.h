@@ -9,7 +9,7 @@ __attribute__((noinline)) inline void judge(am_checked_launch& launch) {
   for (unsigned i = 0; i < launch.pending_size; ++i)
     same &= launch.pending_address[i] == launch.pending_value[i];
   launch.pending.severity = same ? AM_WARNING : AM_ERROR;
-  launch.findings.add(launch.pending);
+  add(launch.findings, launch.pending);
   launch.pending_address = nullptr;
 }
 
@@ -51,7 +51,9 @@ struct Check {
     return finding;
   }
 
-  void add(unsigned kind, unsigned severity) const { launch.findings.add(finding(kind, severity)); }
+  void add(unsigned kind, unsigned severity) const {
+    ::add(launch.findings, finding(kind, severity));
+  }
 
   unsigned long group_of(unsigned epoch) const {
     unsigned long low = 0, high = launch.group;
@@ -86,7 +88,7 @@ struct Check {
     if (both_plain_writes && size <= sizeof(launch.pending_value)) {
       hold_until_written(found);
     } else {
-      launch.findings.add(found);
+      ::add(launch.findings, found);
     }
   }
 

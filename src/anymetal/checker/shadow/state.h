@@ -2,24 +2,16 @@
 //
 // Time is an epoch: a counter that grows at every barrier and every threadgroup. A checked launch
 // runs its threadgroups one after the other, so that epochs order everything, and every run is the
-// same. checker/records.py mirrors the structures that Python fills or reads.
+// same. records.h has the structures that Python fills or reads.
 #pragma once
 
 #include <anymetal/machine.h>
 
-enum am_memory : unsigned { AM_DEVICE = 0, AM_THREADGROUP = 1 };
+#include "records.h"
 
-// Bits: an atomic read-modify-write is AM_WRITE | AM_ATOMIC | AM_MODIFY.
-enum am_access : unsigned { AM_READ = 0, AM_WRITE = 1, AM_ATOMIC = 2, AM_MODIFY = 4 };
-
-// Last write and last reads of a few bytes. A record, from its highest bit: epoch (32 bits), kOpen,
+// A record of an am_cell, from its highest bit: epoch (32 bits), kOpen,
 // am_readers (2), thread (10), site (16), two bits unused, kAtomic. Records compare as their epochs
 // do.
-struct am_cell {
-  unsigned long write;
-  unsigned long read;
-};
-
 // Who has read a cell since the last barrier of the threadgroup.
 enum am_readers : unsigned {
   AM_ONE_THREAD = 0,
@@ -33,39 +25,6 @@ constexpr unsigned kAtomic = 1;  // the write was atomic, or every read was
 // Of reads: since the record's epoch began, the cell holds what any thread of the threadgroup may
 // read.
 constexpr unsigned kOpen = 1u << 31;
-
-// Bytes that belong to one buffer or one threadgroup variable.
-struct am_region {
-  char* low;
-  unsigned long extent;  // bytes of the tensor itself
-  unsigned long size;    // bytes up to the end of its storage, or the same
-  am_cell* shadow;       // null: only bounds are checked
-  unsigned shift;        // bytes of a cell, as a power of two
-  unsigned memory;       // am_memory
-  unsigned read_only;
-  unsigned fresh;  // 1: nothing is in it before the launch writes
-  // Whole cells of `extent`, by the bytes of a cell as a power of two: 0 at all but `shift`, and
-  // there too if cells and addresses are not in step.
-  unsigned long cells[4];
-};
-
-constexpr unsigned kBuffers = 31, kDynamic = 31, kMaxStatic = 256;
-constexpr unsigned kFirstDynamic = kBuffers, kFirstStatic = kBuffers + kDynamic;
-constexpr unsigned kRegions = kFirstStatic + kMaxStatic;
-constexpr unsigned kUnknownRegion = kRegions;  // only the address tells
-
-struct am_checks {
-  unsigned epoch;
-  unsigned first[2];     // epoch from which records count: of the launch for device memory, of
-                         // the threadgroup for threadgroup memory
-  unsigned group_first;  // epoch at the start of the threadgroup
-  unsigned ordered[2];   // epoch of the last threadgroup barrier that orders device, threadgroup
-  unsigned executed;     // epoch of the last threadgroup barrier, whatever it orders
-  unsigned region_count;
-  unsigned static_count;  // regions from kFirstStatic on that are threadgroup variables
-  unsigned static_offset[kMaxStatic];  // of the threadgroup variables
-  am_region regions[kRegions + 1];
-};
 
 AM_INLINE unsigned am_epoch_of(unsigned long record) { return record >> 32; }
 AM_INLINE unsigned am_thread_of(unsigned long record) { return record >> kThreadShift & 1023; }

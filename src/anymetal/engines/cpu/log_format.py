@@ -6,6 +6,7 @@ printed stands in the text in angle brackets.
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import math
 import re
@@ -13,11 +14,17 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-VALUE_BYTES = 40
-"""Size of `am_log_value` in msl/include/anymetal/log.h, which this file mirrors."""
+from anymetal.machine import layout
+from anymetal.machine.layout import LogKind
+from anymetal.machine.table import offset_of
 
-SIGNED, UNSIGNED, FLOAT, BFLOAT, POINTER = range(5)
-_KIND_NAMES = ("integer", "integer", "float", "float", "pointer")
+_KIND_NAMES = {
+    LogKind.SIGNED: "integer",
+    LogKind.UNSIGNED: "integer",
+    LogKind.FLOAT: "float",
+    LogKind.BFLOAT: "float",
+    LogKind.POINTER: "pointer",
+}
 
 LEVELS = (logging.DEBUG, logging.INFO, logging.INFO, logging.ERROR, logging.CRITICAL)
 """Python's level for each `metal::log_type`; the default type is information, not a warning."""
@@ -34,7 +41,7 @@ _FLOAT_CODES = {2: "e", 4: "f", 8: "d"}
 class LogValue:
     """One argument of a message: a scalar, or a vector of two to four elements."""
 
-    kind: int
+    kind: LogKind
     size: int
     count: int
     data: bytes
@@ -46,11 +53,11 @@ class LogValue:
 
     def number(self, chunk: bytes) -> int | float:
         """The value of one element."""
-        if self.kind == FLOAT:
+        if self.kind == LogKind.FLOAT:
             return float(struct.unpack("<" + _FLOAT_CODES[self.size], chunk)[0])
-        if self.kind == BFLOAT:
+        if self.kind == LogKind.BFLOAT:
             return float(struct.unpack("<f", b"\0\0" + chunk)[0])
-        return int.from_bytes(chunk, "little", signed=self.kind == SIGNED)
+        return int.from_bytes(chunk, "little", signed=self.kind == LogKind.SIGNED)
 
 
 @dataclass(frozen=True)
@@ -69,9 +76,11 @@ class _Directive:
 def read_values(raw: bytes) -> tuple[LogValue, ...]:
     """The arguments of a message from `am_log_value` structures one after the other."""
     values = []
-    for start in range(0, len(raw), VALUE_BYTES):
-        kind, size, count = struct.unpack_from("<IHH", raw, start)
-        values.append(LogValue(kind, size, count, raw[start + 8 : start + 8 + size * count]))
+    for start in range(0, len(raw), ctypes.sizeof(layout.LogValue)):
+        value = layout.LogValue.from_buffer_copy(raw, start)
+        bits = start + offset_of(layout.LogValue, "bits")
+        data = raw[bits : bits + value.size * value.count]
+        values.append(LogValue(LogKind(value.kind), value.size, value.count, data))
     return tuple(values)
 
 
@@ -139,7 +148,7 @@ def _format_element(directive: _Directive, value: LogValue, chunk: bytes) -> str
         if not isinstance(number, float):
             return f"<{directive.text} got {_describe(value)}>"
         return _pad(directive, *_float_text(directive, number))
-    if value.kind in (FLOAT, BFLOAT):
+    if value.kind in (LogKind.FLOAT, LogKind.BFLOAT):
         return f"<{directive.text} got {_describe(value)}>"
     chunk = chunk[: _LENGTH_BYTES.get(directive.length, len(chunk))]
     return _pad(directive, *_integer_text(directive, chunk))

@@ -3,24 +3,8 @@
 
 #include <anymetal/log.h>
 
+#include "layout.h"
 #include "system.h"
-
-struct LogSink {
-  char* data;
-  unsigned long size;
-  unsigned long capacity;
-  unsigned long dropped;  // messages beyond kLogLimit
-  unsigned locked;
-};
-
-// engines/cpu/runtime.py reads this; `count` values of type am_log_value follow.
-struct LogRecord {
-  const char* subsystem;
-  const char* category;
-  const char* format;
-  int level;
-  unsigned count;
-};
 
 constexpr unsigned long kLogLimit = 16ul << 20;
 

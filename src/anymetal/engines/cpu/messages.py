@@ -6,13 +6,10 @@ import ctypes
 import logging
 from collections.abc import Iterator
 
-from anymetal.engines.cpu.log_format import (
-    LEVELS,
-    VALUE_BYTES,
-    format_message,
-    read_values,
-)
-from anymetal.engines.cpu.runtime import LogRecord, LogSink, runtime
+from anymetal.engines.cpu.layout import LogRecord, LogSink
+from anymetal.engines.cpu.log_format import LEVELS, format_message, read_values
+from anymetal.engines.cpu.runtime import runtime
+from anymetal.machine.layout import LogValue
 
 logger = logging.getLogger("anymetal.kernel")
 
@@ -38,10 +35,10 @@ def _records(raw: bytes) -> Iterator[tuple[LogRecord, bytes]]:
     while start < len(raw):
         record = LogRecord.from_buffer_copy(raw, start)
         start += ctypes.sizeof(LogRecord)
-        end = start + record.count * VALUE_BYTES
+        end = start + record.count * ctypes.sizeof(LogValue)
         yield record, raw[start:end]
         start = end
 
 
-def _text(value: bytes | None) -> str:
-    return (value or b"").decode(errors="replace")
+def _text(address: int) -> str:
+    return ctypes.string_at(address).decode(errors="replace") if address else ""

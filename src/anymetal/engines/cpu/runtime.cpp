@@ -1,37 +1,18 @@
-// Runs a kernel over a grid: threadgroups on worker threads, the threads of one threadgroup in turn.
+// Runs a kernel over a grid: threadgroups on worker threads, the threads of one threadgroup in
+// turn.
 //
-// Compiled once by clang without any standard library and linked in memory beside the kernels. What it
-// needs of the system (threads, signals, memory) is declared in system.h.
+// Compiled once by clang without any standard library and linked in memory beside the kernels. What
+// it needs of the system (threads, signals, memory) is declared in system.h.
 #include <anymetal/machine.h>
 
+#include "layout.h"
 #include "log_sink.h"
 #include "scheduler.h"
 #include "system.h"
 
 namespace {
 
-enum Outcome : int { kFinished = 0, kInterrupted = 1, kTimedOut = 2, kNoMemory = 3 };
-
 constexpr unsigned kMaxWorkers = 64;
-
-// One launch as Python describes it; engines/cpu/runtime.py mirrors this structure.
-struct Launch {
-  void* const* buffers;
-  unsigned threads[3];
-  unsigned group_size[3];
-  unsigned workers;
-  unsigned on_main_thread;  // 1: Ctrl-C is delivered to the calling thread
-  double time_limit;        // seconds without a finished threadgroup; 0: none
-  LogSink* log;
-  void* listener_data;
-  void* kernel;              // am_coroutine, am_group_main or am_thread_main
-  unsigned long frame_size;  // 0: the kernel never stops
-  unsigned long by_simdgroup;  // 1: the kernel runs a simdgroup at a time
-  void* edge_kernel;  // by_simdgroup: for threadgroups that the grid's edge cuts; may be the same
-  unsigned long edge_frame_size;
-  unsigned long static_memory;
-  unsigned long dynamic_memory[31];
-};
 
 struct Run {
   const Launch* launch;
@@ -40,12 +21,13 @@ struct Run {
   unsigned long chunk;
   unsigned long next;      // atomic: first threadgroup nobody has taken
   unsigned long finished;  // atomic: threadgroups done, the watchdog's sign of progress
-  int stop;                // atomic: an Outcome other than kFinished
+  int stop;                // atomic: an am_outcome other than AM_RUN_FINISHED
   unsigned long seen;      // the watchdog's: `finished` when it last changed, and when that was
   double seen_at;
 };
 
-// A thread that executes kernels. `run` is set while it is inside kernel code and may be jumped out of.
+// A thread that executes kernels. `run` is set while it is inside kernel code and may be jumped out
+// of.
 struct Worker {
   GroupState state;
   JumpBuffer escape;
@@ -58,24 +40,25 @@ struct Pool {
   Mutex mutex;
   Condition posted;
   Condition done;
-  Mutex launches;       // held by the launch that uses the pool
+  Mutex launches;  // held by the launch that uses the pool
   Worker* workers[kMaxWorkers];
-  unsigned started;     // pool threads that exist, besides callers
-  unsigned wanted;      // pool threads the current job wants
-  unsigned joined;      // of those, how many took it
-  unsigned left;        // and how many are through
-  unsigned long job;    // number of the current job
+  unsigned started;   // pool threads that exist, besides callers
+  unsigned wanted;    // pool threads the current job wants
+  unsigned joined;    // of those, how many took it
+  unsigned left;      // and how many are through
+  unsigned long job;  // number of the current job
   Run* run;
   bool watchdog_started;
-  Mutex watching;       // held while the watchdog looks at runs
-  Mutex evicting;       // held while kEvictSignal is ours
+  Mutex watching;  // held while the watchdog looks at runs
+  Mutex evicting;  // held while kEvictSignal is ours
 };
 
 Pool* pool;
 
 unsigned long divide_up(unsigned long value, unsigned long by) { return (value + by - 1) / by; }
 
-// --- one threadgroup -------------------------------------------------------------------------------
+// --- one threadgroup
+// -------------------------------------------------------------------------------
 
 void place_group(const Run& run, unsigned long number, am_group& group) {
   const Launch& launch = *run.launch;
@@ -111,8 +94,8 @@ bool prepare_worker(Worker& worker, const Run& run) {
   unsigned long nominal =
       (unsigned long)launch.group_size[0] * launch.group_size[1] * launch.group_size[2];
   unsigned long memory = divide_up(launch.static_memory, 64) * 64;
-  unsigned long offsets[31];
-  for (int i = 0; i < 31; ++i) {
+  unsigned long offsets[AM_THREADGROUP_ARGUMENTS];
+  for (unsigned i = 0; i < AM_THREADGROUP_ARGUMENTS; ++i) {
     offsets[i] = memory;
     memory += divide_up(launch.dynamic_memory[i], 64) * 64;
   }
@@ -123,7 +106,7 @@ bool prepare_worker(Worker& worker, const Run& run) {
   am_group& group = worker.state.group;
   describe_grid(run, group);
   group.threadgroup_memory = worker.state.memory;
-  for (int i = 0; i < 31; ++i)
+  for (unsigned i = 0; i < AM_THREADGROUP_ARGUMENTS; ++i)
     group.dynamic_memory[i] = launch.dynamic_memory[i] ? worker.state.memory + offsets[i] : nullptr;
   worker.state.listener.launch_started(launch.listener_data, group, worker.state.frames,
                                        nominal * launch.frame_size);
@@ -161,7 +144,8 @@ void run_group(Worker& worker, const Run& run, unsigned long number) {
   state.listener.group_finished(state.group);
 }
 
-// --- a worker's share ------------------------------------------------------------------------------
+// --- a worker's share
+// ------------------------------------------------------------------------------
 
 void take_groups(Worker& worker, Run& run) {
   for (;;) {
@@ -179,7 +163,7 @@ void take_groups(Worker& worker, Run& run) {
 // Works on the launch until it is done or stopped; a stop may jump out of the kernel.
 __attribute__((noinline)) void work_on(Worker& worker, Run& run) {
   if (!prepare_worker(worker, run)) {
-    __atomic_store_n(&run.stop, (int)kNoMemory, __ATOMIC_RELAXED);
+    __atomic_store_n(&run.stop, (int)AM_RUN_NO_MEMORY, __ATOMIC_RELAXED);
     return;
   }
   if (_setjmp(&worker.escape) == 0) {
@@ -189,7 +173,8 @@ __attribute__((noinline)) void work_on(Worker& worker, Run& run) {
   __atomic_store_n(&worker.run, (Run*)nullptr, __ATOMIC_SEQ_CST);
 }
 
-// --- stopping --------------------------------------------------------------------------------------
+// --- stopping
+// --------------------------------------------------------------------------------------
 
 Worker* worker_of_this_thread() {
   PthreadHandle self = pthread_self();
@@ -213,12 +198,13 @@ void leave_kernel(int signal) {
 SignalAction action_before;
 Run* interruptible;  // atomic: the launch that Ctrl-C stops
 
-// Ctrl-C on the thread that launched: Python's own handler notes it, and the kernel is left at once.
+// Ctrl-C on the thread that launched: Python's own handler notes it, and the kernel is left at
+// once.
 void on_interrupt(int signal) {
   action_before.handler(signal);
   Run* run = __atomic_load_n(&interruptible, __ATOMIC_SEQ_CST);
   if (!run) return;
-  __atomic_store_n(&run->stop, (int)kInterrupted, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&run->stop, (int)AM_RUN_INTERRUPTED, __ATOMIC_SEQ_CST);
   leave_kernel(signal);
 }
 
@@ -256,7 +242,7 @@ void look_after(Run* run) {
     run->seen = finished;
     run->seen_at = now();
   } else if (now() - run->seen_at > run->launch->time_limit) {
-    __atomic_store_n(&run->stop, (int)kTimedOut, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&run->stop, (int)AM_RUN_TIMED_OUT, __ATOMIC_SEQ_CST);
     evict(run);
   }
 }
@@ -276,7 +262,8 @@ void* watchdog_main(void*) {
   }
 }
 
-// --- the pool --------------------------------------------------------------------------------------
+// --- the pool
+// --------------------------------------------------------------------------------------
 
 Worker* register_worker() {
   Worker* worker = (Worker*)calloc(1, sizeof(Worker));
@@ -338,7 +325,7 @@ void collect(Run& run) {
   while (pool->left < pool->joined) {
     // Woken now and then: Ctrl-C sets `stop` but cannot wake this wait.
     wait_at_most(pool->done, pool->mutex, 0.02);
-    if (__atomic_load_n(&run.stop, __ATOMIC_SEQ_CST) == kFinished) continue;
+    if (__atomic_load_n(&run.stop, __ATOMIC_SEQ_CST) == AM_RUN_FINISHED) continue;
     pthread_mutex_unlock(&pool->mutex);
     evict(&run);
     pthread_mutex_lock(&pool->mutex);
@@ -346,7 +333,8 @@ void collect(Run& run) {
   pthread_mutex_unlock(&pool->mutex);
 }
 
-// --- a launch --------------------------------------------------------------------------------------
+// --- a launch
+// --------------------------------------------------------------------------------------
 
 void start_watchdog() {
   pthread_mutex_lock(&pool->mutex);
@@ -436,7 +424,7 @@ int am_run(const Launch* launch) {
   run.launch = launch;
   measure(run, *launch, launch->workers);
   Worker* worker = borrow_worker();
-  if (!worker) return kNoMemory;
+  if (!worker) return AM_RUN_NO_MEMORY;
   // One launch at a time uses the pool; others run on their own thread beside it.
   bool owner = pthread_mutex_trylock(&pool->launches) == 0;
   unsigned workers = owner ? useful_workers(*launch, run) : 1;
@@ -468,7 +456,7 @@ void am_log(am_group* group, int level, const char* subsystem, const char* categ
             const char* format, const am_log_value* values, unsigned count) {
   Worker* worker = worker_of_this_thread();
   if (worker) __atomic_store_n(&worker->busy_log, 1u, __ATOMIC_SEQ_CST);
-append_log(*(LogSink*)group->log, {subsystem, category, format, level, count}, values);
+  append_log(*(LogSink*)group->log, {subsystem, category, format, level, count}, values);
   if (worker) __atomic_store_n(&worker->busy_log, 0u, __ATOMIC_SEQ_CST);
 }
 }

@@ -9,36 +9,12 @@ import os
 import threading
 from pathlib import Path
 
-from anymetal.engines.cpu import jit
+from anymetal.engines.cpu import jit, layout
 from anymetal.errors import ToolchainError
 from anymetal.msl import clang
 from anymetal.store.cache import default_store, digest_of
 
-_SOURCES = ("runtime.cpp", "scheduler.h", "system.h", "log_sink.h", "run_listener.h")
-
-
-class LogSink(ctypes.Structure):
-    """log_sink.h's LogSink."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("size", ctypes.c_ulong),
-        ("capacity", ctypes.c_ulong),
-        ("dropped", ctypes.c_ulong),
-        ("locked", ctypes.c_uint),
-    )
-
-
-class LogRecord(ctypes.Structure):
-    """log_sink.h's LogRecord; its values follow it."""
-
-    _fields_ = (
-        ("subsystem", ctypes.c_char_p),
-        ("category", ctypes.c_char_p),
-        ("format", ctypes.c_char_p),
-        ("level", ctypes.c_int),
-        ("count", ctypes.c_uint),
-    )
+_SOURCES = ("runtime.cpp", "layout.h", "scheduler.h", "system.h", "log_sink.h", "run_listener.h")
 
 
 class Runtime:
@@ -67,6 +43,7 @@ def source_digest(include_dirs: tuple[Path, ...] = ()) -> str:
 
 def start_runtime(include_dirs: tuple[Path, ...] = ()) -> Runtime:
     """Builds a runtime, or takes it from the store; headers in `include_dirs` stand before ours."""
+    layout.HEADER.check()
     store = default_store()
     key = digest_of(source_digest(include_dirs), clang.toolchain_key())
     entry = store.get("runtime", key)

@@ -1,11 +1,11 @@
 // The threads of one threadgroup as coroutines, and the order in which they run.
 //
 // Lanes of a simdgroup run until each stands somewhere. Those at the lowest collective site go on
-// together: lanes that took the other branch, or left a loop early, wait at a higher site until these
-// catch up. A simdgroup all of whose live lanes stand at a threadgroup barrier waits for the others.
-// A vectorised kernel (passes/simdgroup) runs a whole simdgroup at a time: then `threads` holds the first
-// thread of each, and a simdgroup only ever waits at a threadgroup barrier.
-// The Listener (run_listener.h) is told of every meeting and every barrier before the threads go on.
+// together: lanes that took the other branch, or left a loop early, wait at a higher site until
+// these catch up. A simdgroup all of whose live lanes stand at a threadgroup barrier waits for the
+// others. A vectorised kernel (passes/simdgroup) runs a whole simdgroup at a time: then `threads`
+// holds the first thread of each, and a simdgroup only ever waits at a threadgroup barrier. The
+// Listener (run_listener.h) is told of every meeting and every barrier before the threads go on.
 #pragma once
 
 #include <anymetal/machine.h>
@@ -13,14 +13,15 @@
 
 #include "system.h"
 
-using Coroutine = void* (*)(void* const* buffers, am_thread* self, void* frame, unsigned long* size);
+using Coroutine = void* (*)(void* const* buffers, am_thread* self, void* frame,
+                            unsigned long* size);
 using Resume = void (*)(void* handle);
 using GroupLoop = void (*)(void* const* buffers, am_group* group);
 using SimdgroupKernel = void (*)(void* const* buffers, am_thread* first);
 
-constexpr unsigned kMaxThreads = 1024;
 constexpr unsigned kNoSite = ~0u;
-constexpr unsigned long kFrameAlignment = 256;  // of the first frame; vectors of 32 values live in it
+constexpr unsigned long kFrameAlignment =
+    256;  // of the first frame; vectors of 32 values live in it
 
 struct GroupState {
   Listener listener;
@@ -29,12 +30,12 @@ struct GroupState {
   unsigned long memory_capacity;
   char* frames;
   unsigned long frames_capacity;
-  am_thread* threads;   // kMaxThreads
-  am_simdgroup* simds;  // kMaxThreads / 32
+  am_thread* threads;   // AM_MAX_THREADS
+  am_simdgroup* simds;  // AM_MAX_THREADS / 32
 
   bool reserve(unsigned long thread_count, unsigned long frame_size, unsigned long memory_size) {
-    if (!threads && !allocate((void**)&threads, kMaxThreads * sizeof(am_thread))) return false;
-    if (!simds && !allocate((void**)&simds, kMaxThreads / AM_SIMD_WIDTH * sizeof(am_simdgroup)))
+    if (!threads && !allocate((void**)&threads, AM_MAX_THREADS * sizeof(am_thread))) return false;
+    if (!simds && !allocate((void**)&simds, AM_MAX_THREADS / AM_SIMD_WIDTH * sizeof(am_simdgroup)))
       return false;
     if (!grow(&memory, memory_capacity, memory_size)) return false;
     // Not zero: what nobody wrote should not look like a good value. As floats these are NaN.

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from anymetal.machine.layout import Simdgroup
+from anymetal.machine.table import offset_of
+from anymetal.nouns import MAX_GROUP_SIZE
 from anymetal.passes.simdgroup import facts as lanes
 from anymetal.passes.simdgroup.facts import UNIFORM, WIDTH, Facts, Tag
 from anymetal.passes.simdgroup.rules import (
@@ -12,13 +15,12 @@ from anymetal.passes.simdgroup.rules import (
     INDEX,
     POSITION,
     SIMD,
-    THREADS_IN_GROUP,
     GroupShape,
 )
 from anymetal.passes.simdgroup.values import Code, Value, lanes_text, vector_type
 
 SIMD_POINTER, GROUP_POINTER = "%am.simd", "%am.group.here"
-LIVE_LANES = 12  # machine.h: am_simdgroup::threads
+LIVE_LANES = offset_of(Simdgroup, "threads")
 
 
 def read_machine(code: Code, self_text: str, shape: GroupShape) -> dict[Tag, Value]:
@@ -33,7 +35,7 @@ def read_machine(code: Code, self_text: str, shape: GroupShape) -> dict[Tag, Val
         code.line(f"{name} = {read('ptr', offset)}")
         machine["self", offset] = Value("ptr", replace(UNIFORM, tag=(tag, 0)), name)
     index = code.op(read("i32", INDEX))
-    facts = Facts(lanes.LANE_NUMBERS, divisor=WIDTH, limit=THREADS_IN_GROUP)
+    facts = Facts(lanes.LANE_NUMBERS, divisor=WIDTH, limit=MAX_GROUP_SIZE)
     machine["self", INDEX] = Value("i32", facts, index)
     if shape.row == 0:
         positions = _computed_positions(code, index, shape)

@@ -9,6 +9,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from anymetal.machine.layout import Group, Simdgroup, Thread
+from anymetal.machine.table import offset_of, size_of
+from anymetal.nouns import MAX_GROUP_SIZE
 from anymetal.passes.machine import MATRIX_PARTS
 from anymetal.passes.operands import BINARY_OPCODES, CAST_OPCODES, Operand, Parsed
 from anymetal.passes.simdgroup import facts as lanes
@@ -25,12 +28,16 @@ from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.kernel import Types
 
 _INTEGER = re.compile(r"-?\d+$")
-# machine.h: where the members of am_thread, am_simdgroup and am_group lie.
-LANE, POSITION, INDEX, SIMD, GROUP = 4, 8, 20, 24, 32
-ACTIVE, LEADER = 0, 4
-GROUP_POSITION, GROUP_SIZE, NOMINAL_SIZE = 0, 12, 24
-THREADS_IN_GROUP = 1024
-THREADGROUP_MEMORY, END_OF_GROUP = 72, 328  # pointers to threadgroup memory, one a binding
+LANE, POSITION, INDEX, SIMD, GROUP = (
+    offset_of(Thread, name) for name in ("lane", "position", "index", "simd", "group")
+)
+ACTIVE, LEADER = offset_of(Simdgroup, "active"), offset_of(Simdgroup, "leader")
+GROUP_POSITION, GROUP_SIZE, NOMINAL_SIZE = (
+    offset_of(Group, name) for name in ("position", "size", "nominal_size")
+)
+# Pointers to threadgroup memory: the kernel's own arrays, then one a binding.
+THREADGROUP_MEMORY = offset_of(Group, "threadgroup_memory")
+END_OF_GROUP = offset_of(Group, "dynamic_memory") + size_of(Group, "dynamic_memory")
 
 Look = Callable[[Operand], Facts]
 
@@ -48,7 +55,7 @@ class GroupShape:
 
     def position(self, axis: int) -> Facts:
         tag = ("position", axis)
-        limit = THREADS_IN_GROUP
+        limit = MAX_GROUP_SIZE
         if self.row == 0:
             return replace(VARYING, tag=tag)
         if self.row == WIDTH:
@@ -167,7 +174,7 @@ class Rules:
             if offset == LANE:
                 return replace(lanes.known(LANE_NUMBERS), tag=("lane", 0))
             if offset == INDEX:
-                return Facts(LANE_NUMBERS, divisor=WIDTH, limit=THREADS_IN_GROUP)
+                return Facts(LANE_NUMBERS, divisor=WIDTH, limit=MAX_GROUP_SIZE)
             if POSITION <= offset < INDEX:
                 return self._shape.position((offset - POSITION) // 4)
             parts = {SIMD: "simd", GROUP: "group"}

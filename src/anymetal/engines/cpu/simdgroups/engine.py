@@ -18,13 +18,11 @@ import llvmlite
 
 from anymetal import settings
 from anymetal.engines.cpu import jit
+from anymetal.engines.cpu.layout import KERNEL_PART
 from anymetal.engines.cpu.runtime import Runtime, source_digest
-from anymetal.engines.cpu.threads.engine import (
-    FIXED_PART,
-    CoroutineExecutable,
-    prepare_module,
-)
+from anymetal.engines.cpu.threads.engine import CoroutineExecutable, prepare_module
 from anymetal.errors import EngineError
+from anymetal.machine.layout import THREADGROUP_ARGUMENTS
 from anymetal.nouns import Program
 from anymetal.passes import simdgroup as lanes
 from anymetal.passes.coroutine import COROUTINE, make_coroutine
@@ -176,7 +174,7 @@ class RegionsExecutable(CoroutineExecutable):
     def _launch_part(
         self, threads: Sizes, group_size: Sizes, dynamic: dict[int, int] | None
     ) -> bytes:
-        lengths = tuple((dynamic or {}).get(index, 0) for index in range(31))
+        lengths = tuple((dynamic or {}).get(index, 0) for index in range(THREADGROUP_ARGUMENTS))
         ragged = any(t % g for t, g in zip(threads, group_size, strict=True))
         key = (group_size, ragged, lengths)
         part = self._fixed_parts.get(key)
@@ -192,7 +190,7 @@ class RegionsExecutable(CoroutineExecutable):
         inner = edge = self.code_for(shape)
         if ragged and not one_row:
             edge = self.code_for(_ANYHOW)
-        return FIXED_PART.pack(
+        return KERNEL_PART.pack(
             inner.address,
             inner.frame_size,
             1,

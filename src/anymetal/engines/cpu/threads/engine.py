@@ -6,17 +6,18 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
-import struct
 import threading
 from dataclasses import asdict
 from typing import Any
 
 from anymetal import settings
 from anymetal.engines.cpu import jit
+from anymetal.engines.cpu.layout import CALL_PART, KERNEL_PART, LogSink, Outcome
 from anymetal.engines.cpu.messages import deliver
-from anymetal.engines.cpu.runtime import LogSink, Runtime, runtime, source_digest
+from anymetal.engines.cpu.runtime import Runtime, runtime, source_digest
 from anymetal.errors import KernelTimeout, LimitError
-from anymetal.nouns import Argument, Launch, Position, Program
+from anymetal.machine.layout import THREADGROUP_ARGUMENTS
+from anymetal.nouns import MAX_GROUP_SIZE, SIMDGROUP, Argument, Launch, Position, Program
 from anymetal.passes.alignment import clamp_alignment
 from anymetal.passes.arithmetic import define_integer_arithmetic
 from anymetal.passes.bfloat_rounding import round_in_integers
@@ -35,14 +36,7 @@ from anymetal.passes.machine import (
 )
 from anymetal.store.cache import digest_of
 
-MAX_THREADS = 1024
 MAX_THREADGROUP_BYTES = 32 * 1024
-SIMD_WIDTH = 32
-_INTERRUPTED, _TIMED_OUT, _NO_MEMORY = 1, 2, 3
-
-# runtime.cpp's Launch: what changes with each call first, then what the kernel fixes.
-_CHANGING = struct.Struct("=Q8IdQQ")
-FIXED_PART = struct.Struct("=QQQQQQ31Q")
 
 
 class CoroutineEngine:
@@ -115,7 +109,7 @@ def prepare_module(
         "static_memory": static_memory,
         "used_buffers": used,
         "uses_log": uses_log,
-        "max_threads": min(program.max_total_threads or MAX_THREADS, MAX_THREADS),
+        "max_threads": min(program.max_total_threads or MAX_GROUP_SIZE, MAX_GROUP_SIZE),
         "arguments": [asdict(argument) for argument in program.arguments],
     }
     return metadata, places
@@ -156,7 +150,7 @@ class CoroutineExecutable:
         self.name: str = metadata["name"]
         self.arguments = tuple(Argument(**row) for row in metadata["arguments"])
         self.max_threads_per_threadgroup: int = metadata["max_threads"]
-        self.thread_execution_width = SIMD_WIDTH
+        self.thread_execution_width = SIMDGROUP
         self.static_threadgroup_memory_length: int = metadata["static_memory"]
         self.used_buffers = frozenset(metadata["used_buffers"])
         self._runtime = host or runtime()
@@ -170,9 +164,9 @@ class CoroutineExecutable:
         self._fixed = self._fixed_part({})
 
     def _fixed_part(self, dynamic: dict[int, int]) -> bytes:
-        lengths = [dynamic.get(index, 0) for index in range(31)]
+        lengths = [dynamic.get(index, 0) for index in range(THREADGROUP_ARGUMENTS)]
         static = self.static_threadgroup_memory_length
-        return FIXED_PART.pack(self._address, self._frame_size, 0, 0, 0, static, *lengths)
+        return KERNEL_PART.pack(self._address, self._frame_size, 0, 0, 0, static, *lengths)
 
     def _launch_part(
         self,
@@ -180,7 +174,7 @@ class CoroutineExecutable:
         group_size: tuple[int, int, int],
         dynamic: dict[int, int] | None,
     ) -> bytes:
-        """The part of runtime.cpp's Launch that says what to run."""
+        """The part of Launch that the kernel fixes."""
         return self._fixed_part(dynamic) if dynamic else self._fixed
 
     def run(self, launch: Launch, workers: int = 1) -> None:
@@ -208,7 +202,7 @@ class CoroutineExecutable:
         on_main = threading.get_ident() == _MAIN_THREAD
         limit = settings.TIME_LIMIT.number()
         sink = LogSink() if self.metadata["uses_log"] else None
-        changing = _CHANGING.pack(
+        changing = CALL_PART.pack(
             buffers,
             *threads,
             *group_size,
@@ -225,15 +219,15 @@ class CoroutineExecutable:
             self._raise(outcome, limit)
 
     def _raise(self, outcome: int, limit: float) -> None:
-        if outcome == _INTERRUPTED:
+        if outcome == Outcome.INTERRUPTED:
             raise KeyboardInterrupt
-        if outcome == _TIMED_OUT:
+        if outcome == Outcome.TIMED_OUT:
             raise KernelTimeout(
                 f"kernel '{self.name}' finished no threadgroup for {limit:g} s and was stopped; "
                 f"set {settings.TIME_LIMIT.variable} (seconds, 0 for no limit) if it is meant to "
                 "take that long"
             )
-        assert outcome == _NO_MEMORY
+        assert outcome == Outcome.NO_MEMORY
         raise MemoryError(f"kernel '{self.name}': not enough memory for its threads")
 
 

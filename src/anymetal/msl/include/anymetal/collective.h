@@ -47,9 +47,9 @@ AM_INLINE auto am_exchange(T value, Pick pick) {
   am_simdgroup* simd = self->simd;
   if (simd->leader == self->lane) {
     constexpr int bytes = AM_SIMD_WIDTH * sizeof(T);
-    am_store_wide<uchar, bytes>(simd->out, am_load_wide<uchar, bytes>(am_lanes_in<T>(simd)));
+    am_store_wide<uchar, bytes>(simd->outputs, am_load_wide<uchar, bytes>(am_lanes_in<T>(simd)));
   }
-  auto result = pick(reinterpret_cast<const T*>(simd->out), simd->active, self->lane);
+  auto result = pick(reinterpret_cast<const T*>(simd->outputs), simd->active, self->lane);
   am_taken();
   return result;
 }
@@ -128,7 +128,7 @@ AM_INLINE unsigned am_meet() {
 // Bit l: lane l is active and `expression` holds there.
 AM_INLINE unsigned am_vote(bool expression) {
   return am_collective<unsigned, true>(uchar(expression), [](unsigned active, const uchar* in,
-                                                       unsigned* out) {
+                                                             unsigned* out) {
     am_wide<bool, 32> yes = __builtin_convertvector(am_load_wide<uchar, 32>(in), am_wide<bool, 32>);
     am_wide<unsigned, 32> votes = active & __builtin_bit_cast(unsigned, yes);
     am_store_wide<unsigned, 32>(out, votes);
@@ -261,14 +261,16 @@ template <unsigned Width, class Operation, class T>
 AM_INLINE T am_reduce(T value) {
   typedef typename am_lane_layout<T>::element S;
   constexpr int stride = am_lane_layout<T>::stride;
-  return am_collective<T, Width == 32>(value, [](unsigned active, const T* in, T* out) {
-    auto values = am_load_active<S, stride>(active, in, Operation::template neutral<S>);
-    if constexpr (Width == 4) {
-      am_reduce_quads<Operation, S, stride>(values, out, am_counting<32 * stride>());
-    } else {
-      am_reduce_simdgroup<Operation, S, stride>(values, out, am_counting<32 * stride>());
-    }
-  });
+  return am_collective < T,
+         Width ==
+             32 > (value, [](unsigned active, const T* in, T* out) {
+               auto values = am_load_active<S, stride>(active, in, Operation::template neutral<S>);
+               if constexpr (Width == 4) {
+                 am_reduce_quads<Operation, S, stride>(values, out, am_counting<32 * stride>());
+               } else {
+                 am_reduce_simdgroup<Operation, S, stride>(values, out, am_counting<32 * stride>());
+               }
+             });
 }
 
 // ---- Scans -------------------------------------------------------------------------------------

@@ -150,17 +150,11 @@ AM_INLINE void am_store_initial(T& variable, const U& value) {
 
 // ---- Descriptions -------------------------------------------------------------------------------
 
-enum am_description_flags : unsigned {
-  AM_IS_POINTER = 1,
-  AM_IS_REFERENCE = 2,
-  AM_IS_CONST = 4,
-};
-
 template <unsigned long Length>
 struct am_description {
   unsigned element_size;
   unsigned element_align;
-  unsigned flags;
+  unsigned flags;     // am_description_flags
   char type[Length];  // __PRETTY_FUNCTION__: the reader cuts the type out
 };
 

@@ -66,9 +66,9 @@ AM_INLINE void am_matrix_clear(am_matrix_operands<A, B, C>* operands, unsigned a
   }
 }
 
-// This lane's two elements of a * b + c, for an engine that runs all lanes at once: it writes the product
-// in vectors in place of these calls (passes/simdgroup/matrix.py), rounding as above. Other engines never
-// come here.
+// This lane's two elements of a * b + c, for an engine that runs all lanes at once: it writes the
+// product in vectors in place of these calls (passes/simdgroup/matrix.py), rounding as above. Other
+// engines never come here.
 extern "C" __attribute__((const)) bool am_all_lanes_at_once();
 template <class R, class A, class B, class C>
 __attribute__((const, convergent)) R am_matrix_first(A a0, A a1, B b0, B b1, C c0, C c1);
@@ -98,11 +98,11 @@ AM_INLINE metal::vec<R, 2> am_matrix_multiply(metal::vec<A, 2> a, metal::vec<B, 
   if (simd->leader == self->lane) {
     operands = reinterpret_cast<Operands*>(am_lanes_in<Place>(simd));
     if (simd->active != ~0u) am_matrix_clear(operands, simd->active);
-    am_matrix_compute<R>(reinterpret_cast<const A*>(operands->a),
-                         reinterpret_cast<const B*>(operands->b),
-                         reinterpret_cast<const C*>(operands->c), reinterpret_cast<R*>(simd->out));
+    am_matrix_compute<R>(
+        reinterpret_cast<const A*>(operands->a), reinterpret_cast<const B*>(operands->b),
+        reinterpret_cast<const C*>(operands->c), reinterpret_cast<R*>(simd->outputs));
   }
-  return reinterpret_cast<const metal::vec<R, 2>*>(simd->out)[am_matrix_pair(self->lane)];
+  return reinterpret_cast<const metal::vec<R, 2>*>(simd->outputs)[am_matrix_pair(self->lane)];
 }
 
 #pragma float_control(pop)

@@ -1,0 +1,214 @@
+// Made by `python tools/headers.py` from checker/records.py: change that.
+// clang-format off
+#pragma once
+
+constexpr unsigned kBuffers = 31u;
+constexpr unsigned kDynamic = 31u;
+constexpr unsigned kMaxStatic = 256u;
+constexpr unsigned kFirstDynamic = 31u;
+constexpr unsigned kFirstStatic = 62u;
+constexpr unsigned kRegions = 318u;
+constexpr unsigned kUnknownRegion = 318u;
+constexpr unsigned kMaxSimdgroups = 32u;
+constexpr unsigned kMaxFindings = 1024u;
+constexpr unsigned kNoSite16 = 65535u;
+constexpr unsigned kNoThread = 4294967295u;
+
+// The two memories that threads share.
+enum am_memory : unsigned {
+  AM_DEVICE = 0,
+  AM_THREADGROUP = 1,
+};
+
+// Bits: an atomic read-modify-write is AM_WRITE | AM_ATOMIC | AM_MODIFY.
+enum am_access : unsigned {
+  AM_READ = 0,
+  AM_WRITE = 1,
+  AM_ATOMIC = 2,
+  AM_MODIFY = 4,
+};
+
+// What becomes of a value that is read.
+enum am_use : unsigned {
+  AM_USED = 0,
+  AM_UNUSED = 1,
+  AM_PICKED = 2,  // only by selections, which may drop it
+};
+
+// Whether a finding is certain to be a defect.
+enum am_severity : unsigned {
+  AM_WARNING = 0,
+  AM_ERROR = 1,
+};
+
+enum am_kind : unsigned {
+  AM_OUT_OF_BOUNDS = 0,
+  AM_RACE = 1,
+  AM_BARRIER_DIVERGENCE = 2,
+  AM_BARRIER_FLAGS = 3,
+  AM_UNINITIALISED = 4,
+  AM_MISALIGNED = 5,
+  AM_READ_ONLY = 6,
+  AM_COLLECTIVE_DIVERGENCE = 7,
+  AM_ARITHMETIC = 8,
+  AM_NAN = 9,
+};
+
+// Last write and last reads of a few bytes; state.h says what the bits of a record are.
+struct am_cell {
+  unsigned long write;
+  unsigned long read;
+};
+static_assert(__builtin_offsetof(am_cell, write) == 0);
+static_assert(__builtin_offsetof(am_cell, read) == 8);
+static_assert(sizeof(am_cell) == 16);
+
+// Bytes that belong to one buffer or one threadgroup variable.
+struct am_region {
+  char* low;
+  unsigned long extent;  // bytes of the tensor itself
+  unsigned long size;  // bytes up to the end of its storage, or the same
+  am_cell* shadow;  // null: only bounds are checked
+  unsigned shift;  // bytes of a cell, as a power of two
+  unsigned memory;  // am_memory
+  unsigned read_only;
+  unsigned fresh;  // 1: nothing is in it before the launch writes
+  // whole cells of `extent` at `shift`, if cells and addresses are in step; 0 elsewhere
+  unsigned long cells[4];
+};
+static_assert(__builtin_offsetof(am_region, low) == 0);
+static_assert(__builtin_offsetof(am_region, extent) == 8);
+static_assert(__builtin_offsetof(am_region, size) == 16);
+static_assert(__builtin_offsetof(am_region, shadow) == 24);
+static_assert(__builtin_offsetof(am_region, shift) == 32);
+static_assert(__builtin_offsetof(am_region, memory) == 36);
+static_assert(__builtin_offsetof(am_region, read_only) == 40);
+static_assert(__builtin_offsetof(am_region, fresh) == 44);
+static_assert(__builtin_offsetof(am_region, cells) == 48);
+static_assert(sizeof(am_region) == 80);
+
+// What the checks in a kernel read: epochs and regions.
+struct am_checks {
+  unsigned epoch;
+  unsigned first[2];  // epoch from which records of a memory count
+  unsigned group_first;  // epoch at the start of the threadgroup
+  unsigned ordered[2];  // of the last barrier that orders a memory
+  unsigned executed;  // of the last barrier, whatever it orders
+  unsigned region_count;
+  unsigned static_count;  // threadgroup variables: from kFirstStatic on
+  unsigned static_offset[256];  // of the threadgroup variables
+  am_region regions[319];
+};
+static_assert(__builtin_offsetof(am_checks, epoch) == 0);
+static_assert(__builtin_offsetof(am_checks, first) == 4);
+static_assert(__builtin_offsetof(am_checks, group_first) == 12);
+static_assert(__builtin_offsetof(am_checks, ordered) == 16);
+static_assert(__builtin_offsetof(am_checks, executed) == 24);
+static_assert(__builtin_offsetof(am_checks, region_count) == 28);
+static_assert(__builtin_offsetof(am_checks, static_count) == 32);
+static_assert(__builtin_offsetof(am_checks, static_offset) == 36);
+static_assert(__builtin_offsetof(am_checks, regions) == 1064);
+static_assert(sizeof(am_checks) == 26584);
+
+// One finding as the runtime records it.
+struct am_finding {
+  unsigned kind;  // am_kind
+  unsigned severity;  // am_severity
+  unsigned site;  // of an access, or of a suspend for the kinds of divergence
+  unsigned other_site;  // kNoSite16: there is none
+  unsigned region;
+  unsigned access;  // am_access of the one that completes it
+  unsigned other_access;  // and of the other
+  unsigned thread;  // index in its threadgroup
+  unsigned other_thread;  // kNoThread: one of several
+  unsigned extra;  // active lanes of a collective, or threads that had ended
+  unsigned long group;
+  unsigned long other_group;
+  long offset;  // bytes from the start of the region or array
+  unsigned long size;
+  unsigned long count;
+};
+static_assert(__builtin_offsetof(am_finding, kind) == 0);
+static_assert(__builtin_offsetof(am_finding, severity) == 4);
+static_assert(__builtin_offsetof(am_finding, site) == 8);
+static_assert(__builtin_offsetof(am_finding, other_site) == 12);
+static_assert(__builtin_offsetof(am_finding, region) == 16);
+static_assert(__builtin_offsetof(am_finding, access) == 20);
+static_assert(__builtin_offsetof(am_finding, other_access) == 24);
+static_assert(__builtin_offsetof(am_finding, thread) == 28);
+static_assert(__builtin_offsetof(am_finding, other_thread) == 32);
+static_assert(__builtin_offsetof(am_finding, extra) == 36);
+static_assert(__builtin_offsetof(am_finding, group) == 40);
+static_assert(__builtin_offsetof(am_finding, other_group) == 48);
+static_assert(__builtin_offsetof(am_finding, offset) == 56);
+static_assert(__builtin_offsetof(am_finding, size) == 64);
+static_assert(__builtin_offsetof(am_finding, count) == 72);
+static_assert(sizeof(am_finding) == 80);
+
+// The findings of a launch, equal ones folded.
+struct am_findings {
+  unsigned long count;
+  unsigned long dropped;
+  am_finding entries[1024];
+};
+static_assert(__builtin_offsetof(am_findings, count) == 0);
+static_assert(__builtin_offsetof(am_findings, dropped) == 8);
+static_assert(__builtin_offsetof(am_findings, entries) == 16);
+static_assert(sizeof(am_findings) == 81936);
+
+// What Python tells of an access site.
+struct am_access_site {
+  unsigned element;  // alignment an access must have: less is an error
+  unsigned align;  // less than this is a warning
+  unsigned use;  // am_use
+};
+static_assert(__builtin_offsetof(am_access_site, element) == 0);
+static_assert(__builtin_offsetof(am_access_site, align) == 4);
+static_assert(__builtin_offsetof(am_access_site, use) == 8);
+static_assert(sizeof(am_access_site) == 12);
+
+// Addresses from `low` up to `high`.
+struct am_range {
+  char* low;
+  char* high;
+};
+static_assert(__builtin_offsetof(am_range, low) == 0);
+static_assert(__builtin_offsetof(am_range, high) == 8);
+static_assert(sizeof(am_range) == 16);
+
+// Everything of one checked launch. Python allocates it and reads the findings.
+struct am_checked_launch {
+  am_checks checks;
+  unsigned simd_ordered[2][32];
+  unsigned simd_executed[32];
+  const unsigned* suspends;  // by site number: the word given to am_suspend
+  const am_access_site* sites;
+  unsigned* group_starts;  // epoch at the start of each threadgroup
+  unsigned long group;  // number of the one that runs
+  char* sink;  // 4096 bytes: where wrong accesses go
+  am_range own[2];  // frames and stack of the threads: addresses that are fine
+  unsigned first_number;  // site + 1 where the first NaN or infinity was born
+  unsigned doubt[1024];  // site + 1 of a read of nothing whose value is picked later
+  am_finding pending;  // a write over another thread's, judged when the new value is there
+  char* pending_address;
+  unsigned pending_size;
+  char pending_value[64];
+  am_findings findings;
+};
+static_assert(__builtin_offsetof(am_checked_launch, checks) == 0);
+static_assert(__builtin_offsetof(am_checked_launch, simd_ordered) == 26584);
+static_assert(__builtin_offsetof(am_checked_launch, simd_executed) == 26840);
+static_assert(__builtin_offsetof(am_checked_launch, suspends) == 26968);
+static_assert(__builtin_offsetof(am_checked_launch, sites) == 26976);
+static_assert(__builtin_offsetof(am_checked_launch, group_starts) == 26984);
+static_assert(__builtin_offsetof(am_checked_launch, group) == 26992);
+static_assert(__builtin_offsetof(am_checked_launch, sink) == 27000);
+static_assert(__builtin_offsetof(am_checked_launch, own) == 27008);
+static_assert(__builtin_offsetof(am_checked_launch, first_number) == 27040);
+static_assert(__builtin_offsetof(am_checked_launch, doubt) == 27044);
+static_assert(__builtin_offsetof(am_checked_launch, pending) == 31144);
+static_assert(__builtin_offsetof(am_checked_launch, pending_address) == 31224);
+static_assert(__builtin_offsetof(am_checked_launch, pending_size) == 31232);
+static_assert(__builtin_offsetof(am_checked_launch, pending_value) == 31236);
+static_assert(__builtin_offsetof(am_checked_launch, findings) == 31304);
+static_assert(sizeof(am_checked_launch) == 113240);

@@ -1,0 +1,38 @@
+"""What instrumented code and the checker's runtime agree on: regions by number, kinds of access.
+
+The passes write these numbers into a kernel; checker/records.py puts them in C++.
+"""
+
+from __future__ import annotations
+
+from anymetal.machine.layout import THREADGROUP_ARGUMENTS
+from anymetal.machine.table import Enumeration
+
+BUFFERS, DYNAMIC, MAX_STATIC = 31, THREADGROUP_ARGUMENTS, 256
+FIRST_DYNAMIC, FIRST_STATIC = BUFFERS, BUFFERS + DYNAMIC
+REGIONS = FIRST_STATIC + MAX_STATIC
+UNKNOWN_REGION = REGIONS  # only the address tells
+
+
+class Memory(Enumeration):
+    """The two memories that threads share."""
+
+    DEVICE = 0
+    THREADGROUP = 1
+
+
+class Access(Enumeration):
+    """Bits: an atomic read-modify-write is AM_WRITE | AM_ATOMIC | AM_MODIFY."""
+
+    READ = 0
+    WRITE = 1
+    ATOMIC = 2
+    MODIFY = 4
+
+
+class Use(Enumeration):
+    """What becomes of a value that is read."""
+
+    USED = 0
+    UNUSED = 1
+    PICKED = 2, "only by selections, which may drop it"
