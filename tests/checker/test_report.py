@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from sightings import READ, WRITE, overrun, place, race, unwritten
 
-from anymetal.checker import kinds
 from anymetal.checker.finding import Finding
 from anymetal.checker.kinds import KINDS, RECORDED, documentation, hint_for
+from anymetal.checker.records import HEADER
 from anymetal.checker.report import Report
 
 
@@ -202,6 +201,6 @@ def test_documentation_has_the_table_of_kinds(pytestconfig: pytest.Config) -> No
 
 
 def test_kinds_of_the_shadow_runtime_are_the_recorded_ones() -> None:
-    header = (Path(kinds.__file__).parent / "shadow" / "findings.h").read_text()
-    body = header.split("enum am_kind : unsigned {")[1].split("}")[0]
-    assert body.replace(",", " ").split() == [kind.enumerator for kind in RECORDED]
+    body = HEADER.path.read_text().split("enum am_kind : unsigned {")[1].split("}")[0]
+    expected = [f"{kind.enumerator} = {value}" for value, kind in enumerate(RECORDED)]
+    assert [line.strip() for line in body.split(",")][:-1] == expected
