@@ -288,6 +288,57 @@ ROWS = [
         "cannot initialize a variable of type 'bfloat' with an rvalue of type 'half'",
         kernel("bfloat b = bfloat(half(1));"),
     ),
+    # the host under the kernel
+    *(
+        (kernel(f"{call};"), f"'{call.partition('(')[0]}' is not supported in Metal", kernel(twin))
+        for call, twin in [
+            ("__builtin_trap()", "if (i > 9) __builtin_unreachable();"),
+            ("__builtin_debugtrap()", "__builtin_assume(i < 9);"),
+            ("__builtin_abort()", "x[i] = __builtin_expect(i, 1);"),
+            ("__builtin_longjmp(x, 1)", "x[i] = __builtin_popcount(i);"),
+            ("__builtin_alloca(8)", "x[i] = __builtin_offsetof(float4, y);"),
+            ("__builtin_frame_address(0)", "x[i] = __builtin_bswap32(i);"),
+            ("__builtin_return_address(0)", "x[i] = __builtin_clz(i);"),
+            ("__builtin_memcpy(x, x + 1, 4)", "x[i] = __builtin_isnan(x[i]);"),
+            ("__builtin_memset(x, 0, 4)", "x[i] = __builtin_fabsf(x[i]);"),
+            ("__builtin_ia32_pause()", "x[i] = __builtin_bit_cast(float, i);"),
+            ("__sync_synchronize()", "threadgroup_barrier(mem_flags::mem_device);"),
+            ("__atomic_thread_fence(5)", "simdgroup_barrier(mem_flags::mem_none);"),
+        ]
+    ),
+    *(
+        (
+            f"{spelling} void f() {{}}",
+            f"attribute '{name}' is not supported in Metal",
+            f"constant bool {name} [[function_constant(0)]];",
+        )
+        for name, spelling in [
+            ("constructor", "__attribute__((constructor))"),
+            ("destructor", "[[gnu::destructor]]"),
+            ("section", '__attribute__((noinline, __section__(".init_array")))'),
+            ("alias", '__attribute__((alias("g")))'),
+            ("ifunc", '[[gnu::ifunc("g")]]'),
+            ("naked", "__declspec(naked)"),
+            ("target", '__attribute__((target("avx512f")))'),
+            ("weak", "__attribute__((weak))"),
+        ]
+    ),
+    (
+        '#line 3 "/etc/passwd"\nfloat f();',
+        "a '#line' directive that names a file is not supported",
+        "#line 30\nfloat f();",
+    ),
+    (
+        'constant uchar t[] = {\n#embed "/etc/passwd"\n};',
+        "'#embed' is not supported in Metal",
+        '// #embed "/etc/passwd"\nconstant uchar t[] = {1};',
+    ),
+    (
+        kernel("ulong a = as_type<ulong>(x);"),
+        "static assertion failed due to requirement '!__is_pointer(float *)': "
+        "as_type: pointers are cast, not retyped",
+        kernel("ulong a = (ulong)x; device float* y = (device float*)a;"),
+    ),
 ]
 
 

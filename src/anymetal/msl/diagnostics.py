@@ -84,10 +84,13 @@ def render(problem: Problem, excerpt: Excerpt) -> str:
 def raise_preprocessor_errors(output: str, source: Source) -> NoReturn:
     """clang -E read the author's own files: its places are right as they are."""
     origins = Origins(files={source.name: source.text})
-    problems = [
-        Problem(Position(m.file, m.line, m.column), m.severity, m.text)
-        for m in parse_messages(output)
-    ]
+    problems = []
+    for m in parse_messages(output):
+        position = Position(m.file, m.line, m.column)
+        if m.text.startswith("#embed "):  # a warning to clang
+            problems.append(Problem(position, "error", "'#embed' is not supported in Metal"))
+        elif m.severity != "warning":
+            problems.append(Problem(position, m.severity, m.text))
     problems = problems or [Problem(None, "error", output.strip())]
     unsupported = all(p.severity != "error" or "anymetal" in p.text for p in problems)
     kind = UnsupportedError if unsupported else KernelSyntaxError

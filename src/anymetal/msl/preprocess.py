@@ -8,14 +8,15 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
 from anymetal.msl import clang
-from anymetal.msl.diagnostics import raise_preprocessor_errors
+from anymetal.msl.diagnostics import Problem, raise_preprocessor_errors, raise_problems
 from anymetal.msl.source_map import Line, Origins
 from anymetal.msl.tokens import Token, TokenRange, tokenize_line
-from anymetal.nouns import Source
+from anymetal.nouns import Position, Source
 
-_MARKER = re.compile(r'# (\d+) "((?:\\.|[^"\\])*)"')
+_MARKER = re.compile(r'# (\d+) "((?:\\.|[^"\\])*)"( \d)?')
 _PRAGMA = re.compile(r"\s*#\s*pragma\b\s*(.*)")
 _KEPT_PRAGMA = re.compile(r"(?:clang\s+loop\s+)?(?:no)?unroll\b|clang\s+fp\b")
 _METAL_MATH = re.compile(r"METAL\s+fp\s+(contract|math_mode)\s*\(\s*(\w+)\s*\)")
@@ -41,7 +42,7 @@ def preprocess(source: Source) -> Preprocessed:
         fast_math=source.fast_math,
         folder=_folder_of(source),
     )
-    if not result.ok:
+    if not result.ok or "#embed" in result.messages:
         raise_preprocessor_errors(result.messages, source)
     return _Reader(source).read(result.output)
 
@@ -76,6 +77,10 @@ class _Reader:
         file, number, skip = self.source.name, 0, False
         for line in text.split("\n"):
             if line.startswith("# ") and (marker := _MARKER.match(line)):
+                # Markers of an include end in a flag; `#line 3 "other.h"` leaves one without.
+                is_renamed = marker[3] is None and _unescape(marker[2]) != file
+                if is_renamed and number > 0 and file != "<stdin>":
+                    self._refuse_renaming(file, number)
                 file, number = _unescape(marker[2]), int(marker[1])
                 skip = self._enter(file)
                 continue
@@ -89,6 +94,10 @@ class _Reader:
             tuple(self.headers),
             tuple(self.digests.items()),
         )
+
+    def _refuse_renaming(self, file: str, number: int) -> NoReturn:
+        text = "a '#line' directive that names a file is not supported"
+        raise_problems([Problem(Position(file, number, 1), "error", text)], self.origins.excerpt)
 
     def _enter(self, file: str) -> bool:
         """Notes a file on its first sight; True when its text is not the author's."""

@@ -15,6 +15,7 @@ from anymetal.msl.reflect import (
     without_attributes,
 )
 from anymetal.msl.source_map import Origins
+from anymetal.msl.strict_host import HostChecker
 from anymetal.msl.strict_kernels import KernelChecker
 from anymetal.msl.strict_pointers import PointerChecker
 from anymetal.msl.strict_spaces import SpaceChecker
@@ -73,7 +74,10 @@ class StrictChecker:
         pointers.run()
         spaces = SpaceChecker(self.structure, self.origins)
         spaces.run()
-        self.problems += [*kernels.problems, *pointers.problems, *spaces.problems]
+        host = HostChecker(self.structure, self.origins)
+        host.run()
+        for checker in (kernels, pointers, spaces, host):
+            self.problems += checker.problems
         self.unsupported += kernels.unsupported
         self.warnings += kernels.warnings
 
