@@ -32,6 +32,7 @@ _ANY_DEVICE = (
 FALLS_BACK = frozenset({"aten::embedding_renorm_", "aten::_linalg_svd.U"})
 
 _NAME = re.compile(r"- func: ([\w.]+)\(")
+_DISPATCH = re.compile(r"\n  dispatch:[ \t]*(?:#.*)?\n")
 _KERNELS = re.compile(r"    (\w+(?:, \w+)*): ")
 
 
@@ -108,9 +109,9 @@ def _calls(row: Row) -> Iterator[str]:
 
 
 def _keys(text: str) -> frozenset[str]:
-    _, found, dispatch = text.partition("\n  dispatch:\n")
     keys: set[str] = set()
-    for line in dispatch.splitlines() if found else ():
+    dispatch = _DISPATCH.search(text)
+    for line in text[dispatch.end() :].splitlines() if dispatch else ():
         match = _KERNELS.match(line)
         if match:
             keys.update(match.group(1).split(", "))
