@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from timing import Call
+from anymetal.evidence.timing import Call
 from workloads import KERNELS, Workload
 
 COMMAND = [sys.executable, "-m", "ziglang", "cc", "-shared", "-fPIC"]

@@ -27,10 +27,12 @@ from rich.table import Table
 
 import anymetal
 from anymetal.checker.report import Report
+from anymetal.evidence.timing import LONG, Times
+from anymetal.evidence.timing import measure as measure_times
 from contenders import Contender, coroutine
 from engines import describe_machine
 from oclgrind_job import work
-from timing import Times, interleave
+from tables import in_milliseconds
 from workloads import MAKERS, Workload
 
 UNCHECKED = "unchecked"
@@ -78,7 +80,7 @@ class Row:
     def faster_than(self, mode: str) -> float | None:
         if mode not in self.oclgrind:
             return None
-        return self.oclgrind[mode].milliseconds / self.times[CHECKED].minimum
+        return self.oclgrind[mode].milliseconds * 1e3 / self.times[CHECKED].minimum
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,8 @@ def measure(name: str, rounds: int, seconds: float, oclgrind: bool) -> Row:
     workload = MAKERS[name]()
     reports: list[Report] = []
     contenders = {UNCHECKED: coroutine(workload), CHECKED: checked(workload, reports)}
-    times = interleave({n: c.call for n, c in contenders.items()}, rounds, seconds)
+    calls = {n: c.call for n, c in contenders.items()}
+    times = measure_times(calls, rounds=rounds, seconds=seconds, **LONG)
     error = max(workload.error(c.run_fresh(workload)) for c in contenders.values())
     extrapolated = {}
     if oclgrind:
@@ -163,17 +166,13 @@ def kernel_table(rows: list[Row]) -> Table:
     for heading in headings:
         table.add_column(heading, justify="right")
     for row in rows:
-        cells = [row.title, *(time_cell(row.times[name]) for name in (UNCHECKED, CHECKED))]
+        cells = [row.title, *(in_milliseconds(row.times[name]) for name in (UNCHECKED, CHECKED))]
         cells.append(f"{row.cost():.1f}x")
         for mode in row.oclgrind:
             cells.append(f"~{row.oclgrind[mode].milliseconds:,.0f}")
             cells.append(f"{row.faster_than(mode):,.0f}x")
         table.add_row(*cells)
     return table
-
-
-def time_cell(times: Times) -> str:
-    return f"{times.minimum:.1f} ({times.median:.1f})"
 
 
 def goal_table(rows: list[Row]) -> Table:
@@ -194,7 +193,7 @@ def as_json(rows: list[Row], machine: dict[str, Any]) -> dict[str, Any]:
         "kernels": [
             {
                 "kernel": row.name,
-                "milliseconds": {name: times.to_json() for name, times in row.times.items()},
+                "microseconds": {name: asdict(times) for name, times in row.times.items()},
                 "oclgrind_extrapolated": {mode: asdict(e) for mode, e in row.oclgrind.items()},
                 "checked_over_unchecked": row.cost(),
                 "faster_than": {mode: row.faster_than(mode) for mode in row.oclgrind},

@@ -20,7 +20,7 @@ import torch
 import anymetal
 import ceiling
 from anymetal import settings
-from timing import Call
+from anymetal.evidence.timing import Call
 from workloads import Workload
 
 ENGINE_VARIABLE = "ANYMETAL_ENGINE"

@@ -10,13 +10,14 @@ import json
 import platform
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
 import anymetal.device
-from timing import Times, interleave
+from anymetal.evidence.timing import Times
+from anymetal.evidence.timing import measure as measure_times
 
 LIMIT = 2.0
 """The device may cost at most this many times the CPU, by the shortest time of each."""
@@ -30,7 +31,6 @@ class Case:
 
     name: str
     make: Callable[[str], Call]
-    repeat: int
     rounds: int = 1
     """How many times the usual number of rounds: long calls are timed one by one."""
 
@@ -50,8 +50,8 @@ class Cost:
     def to_json(self) -> dict[str, object]:
         return {
             "name": self.name,
-            "cpu_us": self.cpu.to_json(),
-            "mps_us": self.mps.to_json(),
+            "cpu_us": asdict(self.cpu),
+            "mps_us": asdict(self.mps),
             "factor": self.factor,
             "limit": LIMIT,
         }
@@ -101,27 +101,20 @@ def training_step(device: str) -> Call:
 
 
 CASES = (
-    Case("add", add, 1000),
-    Case("add_", add_in_place, 1000),
-    Case("view", view, 1000),
-    Case("empty", empty, 1000),
-    Case("x[0].item()", item, 1000),
-    Case("training step", training_step, 1, rounds=20),
+    Case("add", add),
+    Case("add_", add_in_place),
+    Case("view", view),
+    Case("empty", empty),
+    Case("x[0].item()", item),
+    Case("training step", training_step, rounds=20),
 )
 
 
 def measure(case: Case, rounds: int) -> Cost:
     """Both devices take turns, so that a noisy moment hits both."""
-    times = interleave(
-        {device: case.make(device) for device in ("cpu", "mps")},
-        rounds=rounds * case.rounds,
-        seconds=20,
-        repeat=case.repeat,
-    )
-    cpu, mps = (
-        Times(t.minimum * 1e3, t.median * 1e3, t.rounds) for t in (times["cpu"], times["mps"])
-    )
-    return Cost(case.name, cpu, mps)
+    calls = {device: case.make(device) for device in ("cpu", "mps")}
+    times = measure_times(calls, rounds=rounds * case.rounds, seconds=20)
+    return Cost(case.name, times["cpu"], times["mps"])
 
 
 def show(costs: list[Cost]) -> None:

@@ -13,14 +13,14 @@ import argparse
 import importlib
 import json
 import math
-import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from timing import once
+from anymetal.evidence.judge import relative_error
+from anymetal.evidence.timing import measure
 from workloads import MAKERS, Workload
 
 OPTIONS = ["-cl-mad-enable"]
@@ -80,17 +80,14 @@ class Oclgrind:
         expected = workload.reference()
         grids = {count: first_groups(workload, count) for count in groups}
         runs = {count: self.call(workload, kernel, grid) for count, grid in grids.items()}
-        start, samples = time.perf_counter(), {count: [math.inf] for count in groups}
-        for done in range(MOST_ROUNDS):
-            if done >= LEAST_ROUNDS and time.perf_counter() - start > SECONDS:
-                break
-            for count, run in runs.items():
-                samples[count].append(once(run))
+        times = measure(
+            runs, rounds=MOST_ROUNDS, seconds=SECONDS, least_rounds=LEAST_ROUNDS, warm_up=0
+        )
         for count, run in runs.items():
             row = {
                 "groups": count,
                 "work": work(workload, grids[count]),
-                "milliseconds": min(samples[count]),
+                "milliseconds": times[count].minimum / 1e3,
                 "error": error_where_written(self.result(workload, run), expected),
             }
             print(json.dumps(row), flush=True)
@@ -119,8 +116,7 @@ def error_where_written(result: torch.Tensor, expected: torch.Tensor) -> float:
     written = ~result.isnan()
     if not written.any():
         return math.inf
-    difference = (result.double() - expected)[written].abs().max() / expected.abs().max()
-    return difference.item()
+    return relative_error(result[written], expected[written])
 
 
 def main() -> None:

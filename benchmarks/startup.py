@@ -1,6 +1,6 @@
 """What happens before the work: cold and warm compiles in fresh processes, and one small launch.
 
-Run as a script it is the fresh process itself: `startup.py SOURCE` prints the milliseconds from
+Run as a script it is the fresh process itself: `startup.py SOURCE` prints the microseconds from
 `compile_shader` to the end of the first launch, counted after the imports.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 import anymetal
-from timing import Times, interleave, summarise
+from anymetal.evidence.timing import Times, measure, summarise
 from workloads import KERNELS
 
 SMALL = KERNELS / "small.metal"
@@ -27,7 +27,7 @@ LAUNCH_THREADS = 256
 
 @dataclass(frozen=True)
 class Compiles:
-    """Milliseconds from `compile_shader` to the end of the first launch."""
+    """Times from `compile_shader` to the end of the first launch."""
 
     empty_cache: Times
     new_kernel: Times
@@ -55,7 +55,7 @@ def compile_round() -> tuple[float, float, float]:
 
 
 def fresh_process(cache: str, salt: str, factor: str = "factor") -> float:
-    """Milliseconds in a new interpreter; another `factor` makes another kernel."""
+    """Microseconds in a new interpreter; another `factor` makes another kernel."""
     source = Path(cache) / "source.metal"
     source.write_text(salt + SMALL.read_text().replace("* factor", f"* ({factor})"))
     done = subprocess.run(
@@ -67,7 +67,7 @@ def fresh_process(cache: str, salt: str, factor: str = "factor") -> float:
     )
     if done.returncode != 0:
         raise RuntimeError(f"the compile in a fresh process failed:\n{done.stderr}")
-    return float(json.loads(done.stdout)["milliseconds"])
+    return float(json.loads(done.stdout)["microseconds"])
 
 
 def compile_and_launch(source: str) -> float:
@@ -78,13 +78,13 @@ def compile_and_launch(source: str) -> float:
     start = time.perf_counter()
     library = compile_shader(source)
     library.scale(x, y, 3.0, threads=(LAUNCH_THREADS,), group_size=(LAUNCH_THREADS,))
-    elapsed = (time.perf_counter() - start) * 1e3
+    elapsed = (time.perf_counter() - start) * 1e6
     if not torch.equal(y / y[1], x):
         raise AssertionError("the small kernel computed something else")
     return elapsed
 
 
-def measure_launch(rounds: int, calls: int = 500) -> dict[str, Times]:
+def measure_launch(rounds: int) -> dict[str, Times]:
     """One launch of 256 threads in microseconds, beside torch's own smallest call."""
     kernel = anymetal.compile_shader(SMALL.read_text()).scale
     x = torch.arange(LAUNCH_THREADS, dtype=torch.float32)
@@ -96,14 +96,9 @@ def measure_launch(rounds: int, calls: int = 500) -> dict[str, Times]:
     launch()
     if not torch.equal(y, x * 3.0):
         raise AssertionError("the small kernel computed something else")
-    times = interleave(
-        {"anymetal": launch, "torch CPU": lambda: torch.mul(x, 3.0, out=y)},
-        rounds=rounds,
-        seconds=30,
-        repeat=calls,
-    )
-    return {name: Times(t.minimum * 1e3, t.median * 1e3, t.rounds) for name, t in times.items()}
+    calls = {"anymetal": launch, "torch CPU": lambda: torch.mul(x, 3.0, out=y)}
+    return measure(calls, rounds=rounds, seconds=30)
 
 
 if __name__ == "__main__":
-    print(json.dumps({"milliseconds": compile_and_launch(Path(sys.argv[1]).read_text())}))
+    print(json.dumps({"microseconds": compile_and_launch(Path(sys.argv[1]).read_text())}))

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from anymetal.evidence.timing import Times
     from engines import Goal, Results, Row
 
 NOTE = (
@@ -43,7 +44,7 @@ def workload_table(results: Results) -> Table:
         table.add_column(heading, justify="right")
     for row in results.rows:
         ratios = (row.against_torch(), row.against_pocl(), row.against("C by hand"))
-        compiles = [f"{row.compiles[name].minimum:.0f}" for name in engines]
+        compiles = [f"{row.compiles[name].minimum / 1e3:.0f}" for name in engines]
         cells = [time_cell(row, name) for name in names]
         table.add_row(row.title, *cells, *(times_sign(ratio) for ratio in ratios), *compiles)
     return table
@@ -54,8 +55,11 @@ def time_cell(row: Row, name: str) -> str:
         return f"[red]wrong: error {row.errors[name]:.1e}[/red]"
     if name not in row.times:
         return "-"
-    times = row.times[name]
-    return f"{times.minimum:.1f} ({times.median:.1f})"
+    return in_milliseconds(row.times[name])
+
+
+def in_milliseconds(times: Times) -> str:
+    return f"{times.minimum / 1e3:.1f} ({times.p50 / 1e3:.1f})"
 
 
 def times_sign(ratio: float | None) -> str:
@@ -72,10 +76,10 @@ def startup_table(results: Results) -> Table:
             ("compile, headers precompiled", results.compiles.new_kernel),
             ("compile, from the disk cache", results.compiles.disk_cache),
         ):
-            table.add_row(label, f"{times.minimum:.1f} ({times.median:.1f}) ms")
+            table.add_row(label, f"{in_milliseconds(times)} ms")
     for name, times in results.launch.items():
         label = "torch.mul of 256 floats" if "torch" in name else f"launch of 256 threads, {name}"
-        table.add_row(label, f"{times.minimum:.1f} ({times.median:.1f}) us")
+        table.add_row(label, f"{times.minimum:.1f} ({times.p50:.1f}) us")
     return table
 
 

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch.nn.functional import layer_norm, rms_norm, scaled_dot_product_attention, silu
 
+from anymetal.evidence.judge import relative_error
+
 KERNELS = Path(__file__).parent / "kernels"
 
 Argument = torch.Tensor | np.uint32 | np.float32
@@ -48,9 +50,7 @@ class Workload:
 
     def error(self, result: torch.Tensor) -> float:
         """Largest difference from the float64 reference, relative to its largest value."""
-        expected = self.reference()
-        difference = (result.double() - expected).abs().max() / expected.abs().max()
-        return math.inf if difference.isnan() else difference.item()
+        return relative_error(result, self.reference())
 
 
 def make_silu() -> Workload:

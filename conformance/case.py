@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from anymetal.evidence.judge import relative_error
+
 Extent = Sequence[int]
 
 
@@ -22,14 +24,10 @@ class Check:
 
     def error(self) -> float:
         """Largest difference, relative to the largest expected value."""
-        got = self.got().double()
+        got = self.got()
         if got.shape != self.expected.shape:
             raise ValueError(f"{self.what}: {tuple(got.shape)} for {tuple(self.expected.shape)}")
-        if got.numel() == 0:
-            return 0.0
-        scale = self.expected.abs().max().item() or 1.0
-        difference = (got - self.expected).abs().max().item() / scale
-        return math.inf if math.isnan(difference) else difference
+        return relative_error(got, self.expected)
 
 
 @dataclass(frozen=True)

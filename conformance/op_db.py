@@ -26,6 +26,7 @@ from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils._pytree import tree_flatten, tree_map
 
 import anymetal.device
+from anymetal.evidence.judge import relative_error
 
 DTYPES = (torch.float32, torch.float16)
 LEGS = ("forward", "gradient")
@@ -183,13 +184,9 @@ def in_float64(sample: Any) -> Any:
 
 
 def distance(result: Any, exact: Any) -> float:
-    """The largest difference of two results."""
+    """The largest error of all results."""
     pairs = zip(tree_flatten(result)[0], tree_flatten(exact)[0], strict=True)
-    return max(
-        (a.detach().cpu().double() - b.detach()).abs().max().item()
-        for a, b in pairs
-        if isinstance(b, torch.Tensor) and b.numel()
-    )
+    return max(relative_error(a, b) for a, b in pairs if isinstance(b, torch.Tensor))
 
 
 def samples_of(operator: Any, dtype: torch.dtype, leg: str, count: int) -> Iterator[Any]:

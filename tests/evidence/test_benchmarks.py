@@ -6,14 +6,14 @@ import torch
 import ceiling
 import engines
 import tables
-import timing
 import workloads
+from anymetal.evidence.timing import summarise
 
 FOUR = engines.REFERENCE_KERNELS
 
 
 def row(name: str, milliseconds: dict[str, float]) -> "engines.Row":
-    times = {key: timing.Times(value, value, 3) for key, value in milliseconds.items()}
+    times = {key: summarise([value * 1e3]) for key, value in milliseconds.items()}
     return engines.Row(name, name, times, dict.fromkeys(times, 0.0), ())
 
 
@@ -27,19 +27,6 @@ def results(*ratios: float, names: tuple[str, ...] = FOUR) -> "engines.Results":
         beside_pocl(name, ratio * 10, 20, 10) for name, ratio in zip(names, ratios, strict=False)
     ]
     return engines.Results(rows, None, {}, "PoCL")
-
-
-def test_contenders_take_turns() -> None:
-    order: list[str] = []
-    calls = {name: lambda name=name: order.append(name) for name in "ab"}
-    times = timing.interleave(calls, rounds=3, seconds=60)
-    assert "".join(order) == "ab" * 4
-    assert times["a"].rounds == 3
-
-
-def test_times_stop_after_three_rounds_when_over_time() -> None:
-    times = timing.interleave({"a": lambda: None}, rounds=50, seconds=0)
-    assert times["a"].rounds == 3
 
 
 def test_ratio_is_against_the_faster_pocl() -> None:

@@ -24,7 +24,7 @@ from anymetal.evidence.measure import (
     exercises,
     measure_rows,
 )
-from anymetal.launch.timing import Times
+from anymetal.evidence.timing import Times
 from anymetal.ops.declare.declare import OPERATORS, Operator
 
 __all__ = ["Effort", "Outputs", "run"]

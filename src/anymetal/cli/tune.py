@@ -15,10 +15,10 @@ from rich.text import Text
 from anymetal.cli.bench import forwards
 from anymetal.cli.evidence import chosen_dtypes, with_progress
 from anymetal.evidence.machine import Machine, describe
+from anymetal.evidence.sweep import exported, sweep
 from anymetal.evidence.tuning import subjects
 from anymetal.ops.declare.declare import Operator
 from anymetal.policy.policy import Question, user_file
-from anymetal.policy.tune import exported, sweep
 from anymetal.policy.tuning_cache import Trial, Tuned, keep, read
 
 Result = tuple[Question, Tuned]

@@ -14,7 +14,7 @@ from typing import Any
 
 from anymetal.evidence.machine import Machine
 from anymetal.evidence.measure import OURS, Row
-from anymetal.launch.timing import Times
+from anymetal.evidence.timing import Times
 
 # A change below this is not worth a word, however sure it is.
 NOTICEABLE = 1.05

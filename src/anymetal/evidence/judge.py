@@ -118,7 +118,8 @@ def relative_error(result: torch.Tensor, exact: torch.Tensor) -> float:
     scale = truth.abs().max().item()
     difference = (got[finite] - truth).abs().max().item()
     # Below the smallest normal number there is no relative accuracy to ask for.
-    return difference / max(scale, torch.finfo(result.dtype).tiny)
+    tiny = torch.finfo(result.dtype).tiny if result.is_floating_point() else 1.0
+    return difference / max(scale, tiny)
 
 
 def _same(left: torch.Tensor, right: torch.Tensor) -> bool:

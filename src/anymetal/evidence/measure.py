@@ -17,9 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from anymetal.evidence.compositions import naive_of
 from anymetal.evidence.exercise import Exercise, differentiable, spread, upstream_like
 from anymetal.evidence.judge import Judgement, flat, judge, worst
+from anymetal.evidence.timing import Call, Times, measure, synchroniser
 from anymetal.evidence.workloads import bench_cases
 from anymetal.launch.guarded import watched
-from anymetal.launch.timing import Call, Times, measure, synchroniser
 from anymetal.ops.declare import variants
 from anymetal.ops.declare.declare import NAMESPACE, OPERATORS, Cost, Operator
 

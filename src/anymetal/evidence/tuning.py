@@ -9,9 +9,9 @@ import torch
 from anymetal.evidence.exercise import Exercise
 from anymetal.evidence.judge import judge
 from anymetal.evidence.measure import BACKWARD, FORWARD, Contender, exercises
+from anymetal.evidence.sweep import Subject
 from anymetal.ops.declare.declare import Operator
 from anymetal.policy import policy
-from anymetal.policy.tune import Subject
 from anymetal.policy.tuning_cache import key_for
 
 

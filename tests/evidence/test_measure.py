@@ -27,7 +27,7 @@ from anymetal.evidence.measure import (
     measure_row,
     measure_rows,
 )
-from anymetal.launch.timing import Times
+from anymetal.evidence.timing import Times
 
 CPU = torch.device("cpu")
 QUICK = Effort(seconds=0.01)

@@ -23,6 +23,8 @@ WARM_UP = 2
 SAMPLE_SECONDS = 200e-6
 LEAST_ROUNDS = 6  # fewer samples have no interval at 95 %
 _NORMAL_95 = 1.96
+# For calls of seconds, as options of `measure`.
+LONG = {"least_rounds": 3, "warm_up": 1}
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Times:
     low: float
     high: float
     samples: int
+    minimum: float = math.nan  # histories of earlier versions do not have it
 
     def slower_than(self, other: Times) -> bool:
         """Whether the intervals are apart: a difference that is not noise."""
@@ -52,17 +55,24 @@ def synchroniser(device: torch.device) -> Callable[[], None]:
 
 def measure(
     contenders: Mapping[Name, Call],
-    synchronise: Callable[[], None],
+    synchronise: Callable[[], None] | None = None,
     *,
     rounds: int = 25,
     seconds: float = 1.0,
+    least_rounds: int = LEAST_ROUNDS,
+    warm_up: int = WARM_UP,
 ) -> dict[Name, Times]:
-    """Time every contender; stops after `rounds`, or after `seconds` when enough are done."""
-    repeats = {name: _repeats(call, synchronise) for name, call in contenders.items()}
+    """Time every contender; stops after `rounds`, or after `seconds` when `least_rounds` are done.
+
+    `synchronise` waits for the device; None is the CPU. Calls that take long may ask for fewer
+    rounds and less warming up; below six samples the interval is their whole range.
+    """
+    synchronise = synchronise or _nothing
+    repeats = {name: _repeats(call, synchronise, warm_up) for name, call in contenders.items()}
     samples: dict[Name, list[float]] = {name: [] for name in contenders}
     deadline = time.perf_counter() + seconds
     for done in range(rounds):
-        if done >= LEAST_ROUNDS and time.perf_counter() > deadline:
+        if done >= least_rounds and time.perf_counter() > deadline:
             break
         for name, call in contenders.items():
             samples[name].append(_sample(call, repeats[name], synchronise))
@@ -81,6 +91,7 @@ def summarise(microseconds: list[float]) -> Times:
         ordered[low],
         ordered[high],
         count,
+        ordered[0],
     )
 
 
@@ -91,8 +102,8 @@ def interval_ranks(count: int) -> tuple[int, int]:
     return low, count - 1 - low
 
 
-def _repeats(call: Call, synchronise: Callable[[], None]) -> int:
-    for _ in range(WARM_UP):
+def _repeats(call: Call, synchronise: Callable[[], None], warm_up: int) -> int:
+    for _ in range(warm_up):
         call()
     microseconds = _sample(call, 1, synchronise)
     return max(1, min(1000, round(SAMPLE_SECONDS * 1e6 / max(microseconds, 0.1))))

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from anymetal.launch.timing import LEAST_ROUNDS, Times, interval_ranks, measure, summarise
+from anymetal.evidence.timing import LEAST_ROUNDS, Times, interval_ranks, measure, summarise
 
 
 def test_quantiles() -> None:
@@ -55,3 +55,17 @@ def test_contenders_take_turns_between_synchronisations() -> None:
 def test_times_are_microseconds() -> None:
     times = measure({"sleep": lambda: time.sleep(0.002)}, lambda: None, rounds=6, seconds=0)
     assert 2000 <= times["sleep"].p50 < 60000
+
+
+def test_stops_after_the_least_rounds_when_over_time() -> None:
+    calls: list[int] = []
+    times = measure(
+        {"slow": lambda: (calls.append(1), time.sleep(0.001))},
+        rounds=50,
+        seconds=0,
+        least_rounds=3,
+        warm_up=1,
+    )
+    assert times["slow"].samples == 3
+    assert len(calls) == 5  # one to warm up, one to see how long it takes
+    assert times["slow"].minimum <= times["slow"].p50

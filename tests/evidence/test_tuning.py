@@ -13,11 +13,11 @@ from types import ModuleType
 import pytest
 import torch
 
+from anymetal.evidence.sweep import Subject, candidates, exported, sweep
 from anymetal.evidence.tuning import subjects
 from anymetal.policy import policy, tuning_cache
 from anymetal.policy.policy import choose, row_for
 from anymetal.policy.policy_file import parse_policies
-from anymetal.policy.tune import Subject, candidates, exported, sweep
 from anymetal.policy.tuning_cache import Key, Trial, Tuned, keep, key_for, look_up, read
 from anymetal.store.cache import default_store
 

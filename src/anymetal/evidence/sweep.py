@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from anymetal.launch.timing import Call, Times, measure, synchroniser
+from anymetal.evidence.timing import Call, Times, measure, synchroniser
 from anymetal.policy import policy
 from anymetal.policy.policy import Question
 from anymetal.policy.policy_file import Row
