@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from anymetal.msl.source_map import SourceMap
@@ -38,6 +38,15 @@ class Position:
 
 
 @dataclass(frozen=True)
+class DeclaredField:
+    """A field of a struct as it is written: its name, and how many array extents follow it."""
+
+    name: str
+    extents: int
+    fields: tuple[DeclaredField, ...] = ()
+
+
+@dataclass(frozen=True)
 class Parameter:
     """One parameter of a kernel as it is written, before clang has resolved its type."""
 
@@ -49,6 +58,7 @@ class Parameter:
     space: str | None
     function_constant: str | None
     position: Position
+    fields: tuple[DeclaredField, ...] = ()  # of a struct
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,24 @@ class Prepared:
 
 
 @dataclass(frozen=True)
+class Field:
+    """A field of a struct as Metal lays it out. An array has the shape of its extents."""
+
+    name: str
+    type: str  # of one element, as Metal spells it
+    offset: int  # from the start of the struct it stands in
+    size: int  # of one element
+    shape: tuple[int, ...] = ()
+    fields: tuple[Field, ...] = ()  # of a nested struct
+
+    @classmethod
+    def from_row(cls, row: dict[str, Any]) -> Field:
+        """The field whose `asdict` went through JSON."""
+        fields = tuple(cls.from_row(field) for field in row["fields"])
+        return cls(**{**row, "shape": tuple(row["shape"]), "fields": fields})
+
+
+@dataclass(frozen=True)
 class Argument:
     """One bound parameter of a compiled kernel, with the type clang resolved."""
 
@@ -112,6 +140,12 @@ class Argument:
     element_align: int
     is_pointer: bool
     is_const: bool
+    fields: tuple[Field, ...] = ()  # of a struct
+
+    @classmethod
+    def from_row(cls, row: dict[str, Any]) -> Argument:
+        """The argument whose `asdict` went through JSON."""
+        return cls(**{**row, "fields": tuple(Field.from_row(field) for field in row["fields"])})
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeAlias
 import torch
 
 from anymetal.errors import LimitError
+from anymetal.launch.structs import Layout, is_named
 from anymetal.launch.virtual import is_enabled
 from anymetal.nouns import Argument
 
@@ -77,6 +78,7 @@ class Binder:
         largest = max((a.element_size for a in self.buffers.values()), default=0)
         self._stride = -(-max(largest, _SLOT_BYTES) // _SLOT_BYTES) * _SLOT_BYTES
         self._frames: list[Frame] = []
+        self._layouts: dict[int, Layout] = {}
 
     def take_frame(self) -> Frame:
         """A frame nobody else uses now; threads that launch the same kernel get one each."""
@@ -188,14 +190,28 @@ class Binder:
     ) -> int:
         if isinstance(argument, _Tensor):
             return self._unusual_tensor(frame, index, argument, keep)
+        if is_named(argument) and (layout := self._layout(index)) is not None:
+            data = layout.pack(argument)
+            ctypes.memmove(frame.numbers[index], data, len(data))
+            return frame.numbers[index]
         if isinstance(argument, list | tuple):
             return self._list(frame, index, argument, self._cast(index, casts), keep)
         if isinstance(argument, int | float):
             return self._number(frame, index, argument, self._cast(index, casts))
         return self.fail(
             f"{self.place(index)}: Unsupported argument type {type(argument).__name__};"
-            " pass a tensor, a number, or a list of numbers or tensors"
+            " pass a tensor, a number, a list of numbers or tensors, or by name the values of a"
+            " struct (one without bases, unions and bit-fields)"
         )
+
+    def _layout(self, index: int) -> Layout | None:
+        """How a struct takes values by name; None where the buffer is no struct we know."""
+        argument = self.buffers.get(index)
+        if argument is None or not argument.fields:
+            return None
+        if index not in self._layouts:
+            self._layouts[index] = Layout(self.kernel, argument)
+        return self._layouts[index]
 
     def _unusual_tensor(
         self, frame: Frame, index: int, tensor: torch.Tensor, keep: list[Any]

@@ -13,6 +13,7 @@ from anymetal.checker.program import CheckedProgram
 from anymetal.checker.silence import Excerpts
 from anymetal.checker.views import BufferView
 from anymetal.launch.bind import Binder, Frame, Sizes
+from anymetal.launch.structs import is_named
 
 
 def call_checked(
@@ -40,6 +41,9 @@ def _views(binder: Binder, frame: Frame, args: tuple[Any, ...]) -> Iterator[Buff
             yield _tensor_view(index, name, address, argument)
             continue
         declared = parameter.element_size if parameter else 0
+        if is_named(argument):
+            yield BufferView(index, name, address, declared, declared, 1)
+            continue
         size = max(_bytes_of(argument), declared if isinstance(argument, list | tuple) else 0)
         yield BufferView(index, name, address, size, size, 1)
         if isinstance(argument, list | tuple) and isinstance(argument[0], torch.Tensor):

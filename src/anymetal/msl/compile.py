@@ -8,11 +8,12 @@ from collections.abc import Mapping
 
 from anymetal.errors import KernelSyntaxError, UnsetConstantError
 from anymetal.msl import clang
+from anymetal.msl.arguments import Description, make_arguments, read_descriptions
 from anymetal.msl.diagnostics import Problem, raise_problems
-from anymetal.msl.entry import Description, entry_text, read_descriptions
+from anymetal.msl.entry import entry_text
 from anymetal.msl.strict_kernels import builtin_takes, invalid_type_text
 from anymetal.msl.unit import make_unit
-from anymetal.nouns import Argument, EntryPoint, Prepared, Program, Scalar
+from anymetal.nouns import EntryPoint, Prepared, Program, Scalar
 
 
 def compile_program(
@@ -32,14 +33,14 @@ def compile_program(
     result = clang.compile_to_ir(unit.text, fast_math=prepared.source.fast_math, optimise=optimise)
     if not result.ok:
         unit.raise_errors(result.messages)
-    ir, descriptions = read_descriptions(result.output)
+    ir, descriptions = read_descriptions(result.output, entry)
     _check_types(prepared, entry, descriptions)
     if optimise:
         _refuse_unset_constants(prepared, entry, ir)
     return Program(
         name=entry.name,
         ir=ir,
-        arguments=_arguments(entry, descriptions),
+        arguments=make_arguments(entry, descriptions),
         key=_key(prepared, unit.text),
         first_line=unit.first_line,
         max_total_threads=entry.max_total_threads,
@@ -89,29 +90,6 @@ def _check_types(
             problems.append(Problem(parameter.position, "error", text))
     if problems:
         raise_problems(problems, prepared.source_map.excerpt)
-
-
-def _arguments(entry: EntryPoint, descriptions: dict[int, Description]) -> tuple[Argument, ...]:
-    arguments = []
-    for number, parameter in enumerate(entry.parameters):
-        description = descriptions[number]
-        if not description.is_present:
-            continue
-        arguments.append(
-            Argument(
-                name=parameter.name,
-                role=parameter.role,
-                index=parameter.index,
-                builtin=parameter.builtin,
-                space=parameter.space,
-                type=description.type,
-                element_size=description.size,
-                element_align=description.align,
-                is_pointer=description.is_pointer,
-                is_const=description.is_const,
-            )
-        )
-    return tuple(arguments)
 
 
 def _key(prepared: Prepared, text: str) -> str:

@@ -9,8 +9,8 @@ from typing import NoReturn
 
 from anymetal.errors import KernelSyntaxError, UnsupportedError
 from anymetal.msl import clang
-from anymetal.msl.entry import metal_spelling
 from anymetal.msl.source_map import Origins
+from anymetal.msl.spelling import metal_spelling
 from anymetal.nouns import Position, Source
 
 _MESSAGE = re.compile(r"(.+?):(\d+):(\d+): (fatal error|error|warning|note): (.*)")

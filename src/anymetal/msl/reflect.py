@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from anymetal.msl.builtins import BUILTINS, SPACES
+from anymetal.msl.fields import Fields
 from anymetal.msl.integers import Integers
 from anymetal.msl.source_map import Origins
 from anymetal.msl.structure import Function, Instantiation, Scope, Structure, Variable
@@ -155,6 +156,7 @@ class _Reflector:
         self.tokens = structure.tokens
         self.origins = origins
         self.integers = Integers(structure)
+        self.fields = Fields(structure)
         self.result = Reflection()
 
     def run(self) -> Reflection:
@@ -184,7 +186,7 @@ class _Reflector:
         ranges = self.tokens.split_commas(opening + 1, close)
         if len(ranges) == 1 and self.tokens.spell(*ranges[0]) == "void":
             ranges = []
-        parameters = [self._parameter(*tokens) for tokens in ranges]
+        parameters = [self._parameter(*tokens, function.scope) for tokens in ranges]
         by_name = {attribute.name: attribute.argument for attribute in attributes}
         host_name = by_name.get("host_name")
         return Kernel(
@@ -196,7 +198,7 @@ class _Reflector:
             by_name.get("max_total_threads_per_threadgroup"),
         )
 
-    def _parameter(self, start: int, end: int) -> KernelParameter:
+    def _parameter(self, start: int, end: int, scope: Scope) -> KernelParameter:
         tokens = self.tokens
         attributes = tuple(attributes_in(tokens, start, end))
         name = declared_name(tokens, start, end)
@@ -219,6 +221,7 @@ class _Reflector:
             space=space,
             function_constant=condition,
             position=self._position(name if name is not None else start),
+            fields=self.fields.of_type([i for i in plain if i != name], scope),
         )
         return KernelParameter(noun, (start, end), name, attributes)
 

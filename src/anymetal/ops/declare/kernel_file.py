@@ -11,7 +11,9 @@ from typing import Any
 import torch
 
 from anymetal.launch.guarded import GuardedKernel
-from anymetal.launch.shader import compile_shader
+from anymetal.launch.shader import Kernel, compile_shader
+from anymetal.launch.structs import Structs, reflected
+from anymetal.nouns import Source
 
 FOLDER = Path(__file__).parent.parent
 _INCLUDE = re.compile(r'^#include "(shared/[\w.]+)"\n', re.MULTILINE)
@@ -38,7 +40,10 @@ class KernelFile:
 
     @functools.cache  # noqa: B019  (one KernelFile a module, alive as long as the process)
     def _guarded(self, name: str, device_type: str) -> GuardedKernel:
-        return GuardedKernel(getattr(self._library(device_type), name), name)
+        kernel = getattr(self._library(device_type), name)
+        if not isinstance(kernel, Kernel):  # torch's own takes tensors, numbers and lists
+            kernel = Structs(kernel, name, reflected(Source(self.text, self.name))[name])
+        return GuardedKernel(kernel, name)
 
     @functools.cache  # noqa: B019  (one KernelFile a module, alive as long as the process)
     def _library(self, device_type: str) -> Any:

@@ -148,7 +148,7 @@ class CoroutineExecutable:
         self.payload = payload
         self.metadata = metadata
         self.name: str = metadata["name"]
-        self.arguments = tuple(Argument(**row) for row in metadata["arguments"])
+        self.arguments = tuple(Argument.from_row(row) for row in metadata["arguments"])
         self.max_threads_per_threadgroup: int = metadata["max_threads"]
         self.thread_execution_width = SIMDGROUP
         self.static_threadgroup_memory_length: int = metadata["static_memory"]

@@ -187,3 +187,29 @@ consteval auto am_describe() {
                                                    (traits::is_reference ? AM_IS_REFERENCE : 0) |
                                                    (__is_const(element) ? AM_IS_CONST : 0));
 }
+
+// A field of a struct, described like a parameter; the flags are its offset. The tokens name the
+// path, so it may not exist: then nothing is described.
+template <class T>
+struct am_type {};
+template <class T>
+T& am_object();
+
+template <class T>
+struct am_stored {
+  using type = T;
+};
+template <class T>
+  requires(__is_enum(T))
+struct am_stored<T> {
+  using type = __underlying_type(T);
+};
+
+#define AM_FIELD(struct_type, path)                                                             \
+  []<class T>(am_type<T>) consteval {                                                           \
+    if constexpr (requires { am_object<T>().path; })                                            \
+      return am_describe_element<typename am_stored<__remove_cv(decltype(am_object<T>().path))>:: \
+                                     type>(__builtin_offsetof(T, path));                        \
+    else                                                                                        \
+      return 0;                                                                                 \
+  }(am_type<__remove_cv(typename am_parameter<struct_type>::element)>{})

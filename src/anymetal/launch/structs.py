@@ -1,0 +1,234 @@
+"""Named values go in; the bytes of a kernel's struct come out, laid out as Metal lays them out.
+
+A kernel declares `constant Numbers& numbers [[buffer(2)]]`; a call passes a dict, a dataclass or a
+NamedTuple with a value for each field. Names, types and ranges are checked against the kernel's own
+struct. What can be decided once a kernel is: a launch pays for one `Struct.pack`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
+from math import prod
+from typing import Any, NoReturn
+
+import torch
+
+from anymetal.msl.arguments import describe_kernels
+from anymetal.msl.clang import toolchain_key
+from anymetal.msl.prepare import prepare
+from anymetal.nouns import Argument, Field, Source
+from anymetal.store.cache import default_store, digest_of
+
+_CODES = {
+    **{"bool": "?", "char": "b", "signed char": "b", "uchar": "B", "short": "h", "ushort": "H"},
+    **{"int": "i", "uint": "I", "long": "q", "ulong": "Q", "half": "e", "float": "f"},
+    "bfloat": "H",
+}
+_TYPE = re.compile(rf"(?:packed_)?({'|'.join(_CODES)})([234])?(?:x([234]))?")
+_WORD_BYTES = 8
+
+
+class Layout:
+    """How the values of one struct argument become its bytes."""
+
+    def __init__(self, kernel: str, argument: Argument) -> None:
+        self._kernel = kernel
+        self._argument = argument
+        self._members = [_Member(field) for field in argument.fields]
+        self._names = [field.name for field in argument.fields]
+        self._is_flat = all(member.is_plain for member in self._members)
+        padded = -(-argument.element_size // _WORD_BYTES) * _WORD_BYTES
+        self._struct = struct.Struct(_format(list(self._leaves(self._members, 0, "")), padded))
+        self._words = struct.Struct(f"<{padded // _WORD_BYTES}q")
+
+    def pack(self, values: Any) -> bytes:
+        """The struct's bytes, padded to whole words of 64 bits."""
+        named = as_mapping(values)
+        try:
+            if self._is_flat and len(named) == len(self._names):
+                return self._struct.pack(*[named[name] for name in self._names])
+            return self._struct.pack(*_flattened(self._members, named))
+        except (KeyError, TypeError, ValueError, OverflowError, struct.error):
+            self._explain(self._members, named, "")
+            raise
+
+    def words(self, values: Any) -> list[int]:
+        """The bytes as a list of integers: what torch.mps copies into a kernel's arguments."""
+        return list(self._words.unpack(self.pack(values)))
+
+    def _leaves(
+        self, members: Sequence[_Member], start: int, prefix: str
+    ) -> Iterator[tuple[int, int, str]]:
+        """Offset, count and code of the numbers of a struct, in the order of memory."""
+        for member in members:
+            path, field = prefix + member.name, member.field
+            if not member.code and not member.members:
+                self._fail(TypeError, f"has a field '{path}' ({member}) that takes no value")
+            for number in range(prod(field.shape)):
+                offset = start + field.offset + number * field.size
+                if member.members:
+                    yield from self._leaves(member.members, offset, f"{path}.")
+                for column in range(member.columns if member.code else 0):
+                    step = column * field.size // member.columns
+                    yield offset + step, member.length, member.code
+
+    def _explain(self, members: Sequence[_Member], values: Mapping[str, Any], prefix: str) -> None:
+        """Says which value is wrong; only a call that failed comes here."""
+        names = [member.name for member in members]
+        for name in values:
+            if name not in names:
+                listed = ", ".join(f"'{name}'" for name in names)
+                self._fail(TypeError, f"has no field '{prefix}{name}'; it has {listed}")
+        for member in members:
+            path = f"'{prefix}{member.name}' ({member})"
+            if member.name not in values:
+                self._fail(TypeError, f"got no value for field {path}")
+            try:
+                items = list(_nested(values[member.name], member.extents))
+                named = [as_mapping(item) for item in items] if member.members else []
+            except (TypeError, ValueError) as error:
+                self._fail(type(error), f"field {path}: {error}")
+            for item in named:
+                self._explain(member.members, item, f"{prefix}{member.name}.")
+            for item in () if member.members else items:
+                self._explain_number(member, item, path)
+
+    def _explain_number(self, member: _Member, value: object, path: str) -> None:
+        try:
+            struct.pack(f"<{member.code}", member.number(value))
+        except (TypeError, ValueError, OverflowError, struct.error):
+            if member.accepts(value):
+                self._fail(ValueError, f"field {path}: {value!r} does not fit")
+            self._fail(TypeError, f"field {path}: the value is {value!r}")
+
+    def _fail(self, kind: type[Exception], message: str) -> NoReturn:
+        place = f"argument '{self._argument.name}' (buffer {self._argument.index})"
+        raise kind(f"{self._kernel}: {place} {message}")
+
+
+class _Member:
+    """A field with what its type means: which numbers, how many, in which arrays."""
+
+    def __init__(self, field: Field) -> None:
+        self.field = field
+        self.name = field.name
+        self.members = [_Member(inner) for inner in field.fields]
+        match = _TYPE.fullmatch(field.type)
+        scalar, first, second = match.group(1, 2, 3) if match else ("", None, None)
+        self.scalar = scalar
+        self.code = _CODES.get(scalar, "")
+        # A matrix is spelled columns x rows and stored column by column.
+        self.columns = int(first) if first and second else 1
+        self.length = int(second or first or 1)
+        self.extents = field.shape + ((self.columns,) if second else ())
+        self.extents += (self.length,) if first else ()
+        self.is_plain = bool(self.code) and not self.extents and scalar not in ("bool", "bfloat")
+
+    def __str__(self) -> str:
+        return self.field.type + "".join(f"[{extent}]" for extent in self.field.shape)
+
+    def number(self, value: Any) -> Any:
+        """A number as `struct` takes it."""
+        if self.scalar == "bool" and not isinstance(value, bool):
+            raise TypeError
+        if self.scalar == "bfloat":
+            return torch.tensor(float(value), dtype=torch.bfloat16).view(torch.uint16).item()
+        return value
+
+    def accepts(self, value: object) -> bool:
+        """Whether a value is of the right kind, if perhaps too large."""
+        floating = self.scalar in ("half", "float", "bfloat")
+        return isinstance(value, int | float if floating else int) and self.scalar != "bool"
+
+
+def _format(leaves: Sequence[tuple[int, int, str]], size: int) -> str:
+    parts, end = ["<"], 0
+    for offset, count, code in leaves:
+        parts.append(f"{offset - end}x{count}{code}")
+        end = offset + count * struct.calcsize(f"<{code}")
+    return "".join([*parts, f"{size - end}x"])
+
+
+def _flattened(members: Sequence[_Member], values: Mapping[str, Any]) -> Iterator[Any]:
+    if len(values) != len(members):
+        raise KeyError
+    for member in members:
+        for item in _nested(values[member.name], member.extents):
+            if member.members:
+                yield from _flattened(member.members, as_mapping(item))
+            else:
+                yield member.number(item)
+
+
+def _nested(value: Any, extents: Sequence[int]) -> Iterator[Any]:
+    """The structs or numbers of an array, a vector or a matrix, one by one."""
+    if not extents:
+        yield value
+        return
+    if len(value) != extents[0]:
+        raise ValueError(f"{extents[0]} values are expected, got {len(value)}")
+    for item in value:
+        yield from _nested(item, extents[1:])
+
+
+def is_named(value: object) -> bool:
+    """Whether an argument is values by name: a mapping, a dataclass or a NamedTuple."""
+    return (
+        type(value) is dict
+        or isinstance(value, Mapping)
+        or hasattr(value, "_asdict")
+        or is_dataclass(value)
+    )
+
+
+def as_mapping(values: Any) -> Mapping[str, Any]:
+    """Values by name; a TypeError for what has none."""
+    if isinstance(values, Mapping):
+        return values
+    if hasattr(values, "_asdict"):
+        named: Mapping[str, Any] = values._asdict()
+        return named
+    if is_dataclass(values):
+        return {field.name: getattr(values, field.name) for field in fields(values)}
+    raise TypeError(f"values by name are expected, got {type(values).__name__}")
+
+
+class Structs:
+    """A kernel of torch.mps whose struct arguments take named values, as ours do."""
+
+    def __init__(
+        self, kernel: Callable[..., None], name: str, arguments: tuple[Argument, ...]
+    ) -> None:
+        self.name = name
+        self.arguments = arguments
+        self._kernel = kernel
+        self._layouts = {a.index: Layout(name, a) for a in arguments if a.fields}
+
+    def __call__(self, *args: Any, **keywords: Any) -> None:
+        packed = (
+            self._layouts[i].words(arg) if i in self._layouts and is_named(arg) else arg
+            for i, arg in enumerate(args)
+        )
+        self._kernel(*packed, **keywords)
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._kernel, attribute)
+
+
+@functools.cache
+def reflected(source: Source) -> Mapping[str, tuple[Argument, ...]]:
+    """The arguments of every kernel of a source that includes no files, kept on disk."""
+    key = digest_of(toolchain_key(), repr(source))
+    entry = default_store().get("arguments", key)
+    if entry is None:
+        found = describe_kernels(prepare(source))
+        rows = {name: [asdict(argument) for argument in found[name]] for name in found}
+        default_store().put("arguments", key, rows)
+        return found
+    return {
+        name: tuple(Argument.from_row(row) for row in rows) for name, rows in entry.note.items()
+    }
