@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from anymetal.engines.cpu.jit import LoadedCode, object_code
+from anymetal.ir import parse
 from anymetal.passes.bfloat_rounding import round_in_integers
-from anymetal.passes.ir import parse
 
 TRUNCATED = "%r = fptrunc KIND %x to BKIND"
 NARROWED = "%a = fptrunc KIND %x to BKIND\n  %b = fptrunc KIND %y to BKIND\n  "

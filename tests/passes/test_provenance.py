@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anymetal.passes.ir import parse
+from anymetal.ir import parse
 from anymetal.passes.provenance import UNKNOWN, Provenance, Root
 
 KERNEL = """define void @am_thread_main(ptr %buffers, ptr %self) {

@@ -13,12 +13,12 @@ from anymetal.checker import records
 from anymetal.engines.cpu import jit
 from anymetal.engines.cpu.runtime import Runtime, start_runtime
 from anymetal.engines.cpu.threads.engine import CoroutineExecutable, transform
+from anymetal.ir import parse
 from anymetal.msl import clang
 from anymetal.nouns import Argument, Position, Prepared, Program
 from anymetal.passes.debug_info import DebugInfo, Spot, strip_metadata
 from anymetal.passes.instrument import Instrument
 from anymetal.passes.invariant import mark_loads_through
-from anymetal.passes.ir import parse
 from anymetal.passes.mark import inline_everything, mark
 from anymetal.passes.provenance import Root
 from anymetal.store.cache import default_store, digest_of

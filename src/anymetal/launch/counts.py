@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from anymetal.engines.cpu.threads import CoroutineEngine, CoroutineExecutable
+from anymetal.ir import parse
 from anymetal.launch.workshop import Workshop
 from anymetal.msl.compile import compile_program
 from anymetal.nouns import Program, Scalar
 from anymetal.passes.counting import BUFFER, Costs, count_blocks
-from anymetal.passes.ir import parse
 
 
 @dataclass(frozen=True)

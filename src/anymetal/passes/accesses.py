@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from anymetal.ir import Instruction
 from anymetal.machine.shadow import Access as Kind
-from anymetal.passes.ir import Instruction
 
 _POINTER = r'(?:[%@](?:[-\w.$]+|"[^"]*")|getelementptr [^()]*\([^()]*\))'
 _TYPE = r"(<\d+ x \w+>|\[\d+ x [^\]]+\]|[\w.%]+)"

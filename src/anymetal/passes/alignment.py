@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from anymetal.passes.ir import Function
+from anymetal.ir import Function
 
 _ALIGN = re.compile(r"\balign (\d+)")
 _MEMORY = ("load", "store")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from anymetal.passes.ir import Function, Instruction
+from anymetal.ir import Function, Instruction
 
 _DIVISION = re.compile(
     r"^(\S+) = (sdiv|udiv|srem|urem)(?: exact)? (<\d+ x i\d+>|i\d+) (.+), ([^,!]+)"

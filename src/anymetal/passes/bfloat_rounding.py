@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from anymetal.passes.ir import Instruction, Module
+from anymetal.ir import Instruction, Module
 from anymetal.passes.operands import (
     Operand,
     Parsed,

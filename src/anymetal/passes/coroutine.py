@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from anymetal.ir import Block, Function, Instruction, Module
+from anymetal.ir.flow import Graph, Loop, dominates, graph_of, loop_aware_order
 from anymetal.machine.layout import Wait
-from anymetal.passes.flow import Graph, Loop, dominates, graph_of, loop_aware_order
-from anymetal.passes.ir import Block, Function, Instruction, Module
 from anymetal.passes.machine import (
     GROUP_MAIN,
     THREAD_MAIN,
@@ -195,7 +195,6 @@ def _wrap(module: Module, function: Function, alignment: int) -> None:
     body = function.blocks
     allocas = [i for i in body[0].instructions if i.opcode == "alloca"]
     body[0].instructions = [i for i in body[0].instructions if i.opcode != "alloca"]
-    function.name = COROUTINE
     function.header = (
         f"define ptr @{COROUTINE}(ptr {buffers}, ptr {self_parameter}, ptr noalias %coro.memory, "
         f"ptr %coro.size.place) presplitcoroutine nounwind {attributes}"

@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
+from anymetal.ir import Block, Instruction, Module
 from anymetal.machine.shadow import Access as Kind
 from anymetal.passes.accesses import accesses_of
-from anymetal.passes.ir import Block, Instruction, Module
 from anymetal.passes.machine import THREAD_MAIN
 from anymetal.passes.provenance import Provenance
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from anymetal.passes.ir import OWN_METADATA, Function, Instruction, Module
+from anymetal.ir import OWN_METADATA, Function, Instruction, Module
 
 _NODE = re.compile(r"^(!\d+) = (?:distinct )?!(DI\w+)\((.*)\)$")
 _REFERENCE = re.compile(r", !dbg (!\d+)")

@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from anymetal.ir import Block, Function, Instruction, Module
 from anymetal.machine import shadow
 from anymetal.machine.layout import Group, Thread
 from anymetal.machine.shadow import FIRST_DYNAMIC, FIRST_STATIC, UNKNOWN_REGION, Use
@@ -19,7 +20,6 @@ from anymetal.passes.accesses import Access, accesses_of
 from anymetal.passes.coroutine import has_suspends
 from anymetal.passes.debug_info import DebugInfo, Spot
 from anymetal.passes.invariant import invariant
-from anymetal.passes.ir import Block, Function, Instruction, Module
 from anymetal.passes.layout import Layout
 from anymetal.passes.machine import GROUP_MAIN, GROUP_OFFSET, THREAD_MAIN, parameters_of
 from anymetal.passes.mark import DIVISOR, MARKS, NUMBER

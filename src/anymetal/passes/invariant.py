@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from anymetal.passes.ir import Function, Instruction, Module
+from anymetal.ir import Function, Instruction, Module
 from anymetal.passes.machine import THREAD_MAIN
 from anymetal.passes.provenance import Provenance, Root
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from anymetal.ir import Module
 from anymetal.passes.accesses import size_of
-from anymetal.passes.ir import Module
 
 _NAMED = re.compile(r'^(%(?:[-\w.$]+|"[^"]*")) = type (<?\{.*\}>?)$')
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anymetal.passes.ir import Module
+from anymetal.ir import Module
 from anymetal.passes.machine import THREAD_MAIN, debug_reference, kept_attributes, parameters_of
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 
 from anymetal.errors import EngineError
+from anymetal.ir import Function, Instruction, Module
 from anymetal.machine.layout import Group, Thread, Wait
 from anymetal.machine.table import offset_of
-from anymetal.passes.ir import Function, Instruction, Module
 
 THREAD_MAIN = "am_thread_main"
 GROUP_MAIN = "am_group_main"
@@ -132,7 +132,7 @@ def kept_attributes(module: Module, function: Function) -> str:
     it.
     """
     references = re.findall(r"#\d+", function.header[function.header.rindex(")") :])
-    text = " ".join(module.attribute_group(reference) for reference in references)
+    text = " ".join(a for reference in references for a in module.attribute_group(reference))
     return " ".join(re.findall(r'"[^"]+"(?:="[^"]*")?', text))
 
 

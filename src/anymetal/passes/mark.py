@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
+from anymetal.ir import Function, Instruction, Module
 from anymetal.passes.debug_info import DebugInfo
-from anymetal.passes.ir import Function, Instruction, Module
 from anymetal.passes.machine import GROUP_MAIN, THREAD_MAIN
 
 DIVISOR, SHIFT, NUMBER = "am_mark_divisor", "am_mark_shift", "am_mark_number"
@@ -46,7 +46,7 @@ def _keep_apart(module: Module, function: Function) -> None:
     if reference is None:
         return
     number = f"#9{len(module.parts)}"
-    group = module.attribute_group(reference.group(0))
+    group = " ".join(module.attribute_group(reference.group(0)))
     kept = "" if "noinline" in group else "noinline "
     module.parts.append(f"attributes {number} = {{ {kept}{group} }}")
     function.header = function.header.replace(f" {reference.group(0)} ", f" {number} ")

@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from anymetal.ir import Function, Instruction
 from anymetal.machine.layout import THREADGROUP_ARGUMENTS, Group
 from anymetal.machine.table import offset_of
-from anymetal.passes.ir import Function, Instruction
 from anymetal.passes.machine import GROUP_OFFSET, THREAD_MAIN, parameters_of
 
 Origin = Literal["buffer", "dynamic", "static", "array", "global", "machine", "unknown"]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import llvmlite.binding as llvm
 
 from anymetal.engines.cpu import jit
-from anymetal.passes.ir import Module, parse
+from anymetal.ir import Module, parse
 from anymetal.passes.machine import THREAD_MAIN
 from anymetal.passes.simdgroup.kernel import Kernel, read_kernel
 from anymetal.passes.simdgroup.prepare import HEAVIEST, Vectorised, vectorise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from anymetal.passes.flow import Graph, Loop, loop_aware_order
+from anymetal.ir.flow import Graph, Loop, loop_aware_order
 
 # Behind every return: where lanes that took different ways out meet.
 EXIT = ""

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from anymetal.passes.flow import graph_of
-from anymetal.passes.ir import Function, Instruction, Module
+from anymetal.ir import Function, Instruction, Module
+from anymetal.ir.flow import graph_of
 from anymetal.passes.layout import Layout, members_of
 from anymetal.passes.machine import BARRIER, STOP, parameters_of
 from anymetal.passes.operands import Operand, Parsed, UnknownInstruction, read_instruction

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from anymetal.passes.ir import Instruction, Module
+from anymetal.ir import Instruction, Module
 from anymetal.passes.machine import GROUP_MAIN, STOP, THREAD_MAIN, kept_attributes, parameters_of
 from anymetal.passes.simdgroup.kernel import read_kernel
 from anymetal.passes.simdgroup.rules import POSITION, SIMD, GroupShape

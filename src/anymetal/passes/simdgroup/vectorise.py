@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from anymetal.passes.flow import Loop
+from anymetal.ir.flow import Loop
 from anymetal.passes.operands import Parsed
 from anymetal.passes.simdgroup.analysis import Analysis
 from anymetal.passes.simdgroup.block import BlockWriter, Scope

@@ -22,11 +22,11 @@ from anymetal.engines.cpu.layout import KERNEL_PART
 from anymetal.engines.cpu.runtime import Runtime, source_digest
 from anymetal.engines.cpu.threads.engine import CoroutineExecutable, prepare_module
 from anymetal.errors import EngineError
+from anymetal.ir import parse
 from anymetal.machine.layout import THREADGROUP_ARGUMENTS
 from anymetal.nouns import Program
 from anymetal.passes import simdgroup as lanes
 from anymetal.passes.coroutine import COROUTINE, make_coroutine
-from anymetal.passes.ir import parse
 from anymetal.passes.machine import THREAD_MAIN, answer_at_once
 from anymetal.passes.simdgroup.facts import WIDTH
 from anymetal.passes.simdgroup.graph import NotVectorisable

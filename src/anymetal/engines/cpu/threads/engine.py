@@ -16,6 +16,7 @@ from anymetal.engines.cpu.layout import CALL_PART, KERNEL_PART, LogSink, Outcome
 from anymetal.engines.cpu.messages import deliver
 from anymetal.engines.cpu.runtime import Runtime, runtime, source_digest
 from anymetal.errors import KernelTimeout, LimitError
+from anymetal.ir import Module, parse
 from anymetal.machine.layout import THREADGROUP_ARGUMENTS
 from anymetal.nouns import MAX_GROUP_SIZE, SIMDGROUP, Argument, Launch, Position, Program
 from anymetal.passes.alignment import clamp_alignment
@@ -23,7 +24,6 @@ from anymetal.passes.arithmetic import define_integer_arithmetic
 from anymetal.passes.bfloat_rounding import round_in_integers
 from anymetal.passes.coroutine import COROUTINE, Site, has_suspends, make_coroutine
 from anymetal.passes.invariant import mark_invariant_loads
-from anymetal.passes.ir import Module, parse
 from anymetal.passes.loop import make_loop
 from anymetal.passes.machine import (
     GROUP_MAIN,

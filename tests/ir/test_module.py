@@ -5,8 +5,8 @@ from __future__ import annotations
 import llvmlite.binding as llvm
 import pytest
 
-from anymetal.passes.flow import dominates, graph_of, loop_aware_order
-from anymetal.passes.ir import Function, Module, parse
+from anymetal.ir import Function, Module, parse
+from anymetal.ir.flow import dominates, graph_of, loop_aware_order
 
 LOOP_WITH_EXIT = """
 define void @f(ptr %p, i32 %n) {

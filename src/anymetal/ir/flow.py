@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anymetal.passes.ir import Function
+from anymetal.ir.module import Function
 
 Graph = dict[str, list[str]]
 
