@@ -72,10 +72,9 @@ template [[host_name("move_float")]] kernel void move<float>(
 
 
 def block(memory: torch.Tensor, per_row: int, x: int, y: int, transpose: int) -> torch.Tensor:
-    """The 8x8 matrix that begins at column x and row y, as a view of the memory."""
+    """The 8x8 matrix that begins at column x and row y of memory, as a view of it."""
     strides = (1, per_row) if transpose else (per_row, 1)
-    start = y * strides[0] + x * strides[1]
-    return memory.as_strided((8, 8), strides, start)
+    return memory.as_strided((8, 8), strides, y * per_row + x)
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -267,6 +266,19 @@ REFUSED = (
     "float e = f[0]",
     "f = 1.0f",
 )
+
+
+def test_any_matrix_type_may_be_named() -> None:
+    source = f"""{HEADER}
+template <typename T> struct Fragment {{ typedef simdgroup_matrix<T, 8, 8> matrix; }};
+kernel void name(device int* out) {{
+  typedef Fragment<bool>::matrix mask;
+  typedef simdgroup_matrix<float, 16, 16> large;
+  out[0] = is_same_v<mask, Fragment<bool>::matrix> && !is_same_v<mask, large>;
+}}"""
+    out = torch.zeros(1, dtype=torch.int32)
+    anymetal.compile_shader(source).name(out, threads=1)
+    assert out.item() == 1
 
 
 def test_what_metal_refuses_does_not_compile() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from anymetal.msl import clang
+from anymetal.msl.builtins import SCALARS, SPACES
 from anymetal.msl.diagnostics import Problem, raise_preprocessor_errors, raise_problems
 from anymetal.msl.source_map import Line, Origins
 from anymetal.msl.tokens import Token, TokenRange, tokenize_line
@@ -89,7 +90,7 @@ class _Reader:
             number += 1
         self._settle_unroll_arguments()
         return Preprocessed(
-            TokenRange(self.tokens),
+            TokenRange(_without_coherence(self.tokens)),
             self.origins,
             tuple(self.headers),
             tuple(self.digests.items()),
@@ -137,6 +138,48 @@ class _Reader:
             head, word, argument = token.text.partition("unroll")
             if any(name not in names for name in re.findall(r"[A-Za-z_]\w*", argument)):
                 token.text = head + word
+
+
+def _without_coherence(tokens: list[Token]) -> list[Token]:
+    """`coherent(device) device uint*`: every access goes to memory, as with `volatile`.
+
+    Classes have no volatile members in C++, so on vectors and structures the word is dropped.
+    """
+    kept: list[Token] = []
+    index = 0
+    while index < len(tokens):
+        end = _coherence_end(tokens, index)
+        if end is None:
+            kept.append(tokens[index])
+        elif _names_scalar(tokens, end):
+            word = tokens[index]
+            kept.append(Token("name", "volatile", word.space, word.line, word.ordinal))
+        index = end or index + 1
+    return kept
+
+
+def _coherence_end(tokens: list[Token], index: int) -> int | None:
+    """The index behind `coherent` or `coherent(scope)`, if that is what starts here."""
+    if tokens[index].text != "coherent":
+        return None
+    scope = [token.text for token in tokens[index + 1 : index + 4]]
+    end = index + 4 if scope[::2] == ["(", ")"] else index + 1
+    around = (_beyond(tokens, index - 1, _QUALIFIERS, -1), _beyond(tokens, end, _QUALIFIERS))
+    return end if any(text in SPACES for text in around) else None
+
+
+def _names_scalar(tokens: list[Token], index: int) -> bool:
+    return _beyond(tokens, index, SPACES | _QUALIFIERS) in SCALARS
+
+
+def _beyond(tokens: list[Token], index: int, words: frozenset[str], step: int = 1) -> str:
+    """The first text from index on, in steps, that is none of `words`."""
+    while 0 <= index < len(tokens) and tokens[index].text in words:
+        index += step
+    return tokens[index].text if 0 <= index < len(tokens) else ""
+
+
+_QUALIFIERS = frozenset({"const", "volatile"})
 
 
 _PRAGMA_WORDS = frozenset({"enable", "disable", "full", "u", "U"})
