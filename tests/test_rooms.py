@@ -12,6 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "src" / "anymetal"
 # Highest first. A room may import itself and what stands to its right.
 ORDER = (
+    "__main__",
     "pytest_plugin",
     "cli",
     "evidence",

@@ -7,30 +7,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from anymetal import device
+    from anymetal import device, ops
     from anymetal.checker.context import check
     from anymetal.launch.shader import Kernel, ShaderLibrary, compile_shader
 
 __version__ = "0.1.0"
 
-__all__ = ["Kernel", "ShaderLibrary", "__version__", "check", "compile_shader", "device"]
+__all__ = ["Kernel", "ShaderLibrary", "__version__", "check", "compile_shader", "device", "ops"]
+
+# Where each public name is; None is a module itself.
+_PLACES = {
+    "Kernel": "anymetal.launch.shader",
+    "ShaderLibrary": "anymetal.launch.shader",
+    "check": "anymetal.checker.context",
+    "compile_shader": "anymetal.launch.shader",
+    "device": None,
+    "ops": None,
+}
 
 
 def __getattr__(name: str) -> object:
     """Import torch and LLVM when they are asked for: the command's help needs neither."""
-    if name not in __all__:
+    if name not in _PLACES:
         raise AttributeError(f"module 'anymetal' has no attribute {name!r}")
-    if name == "device":
-        return import_module("anymetal.device")
-    if name == "check":
-        from anymetal.checker import context  # noqa: PLC0415
+    place = _PLACES[name]
+    value = getattr(import_module(place), name) if place else import_module(f"anymetal.{name}")
+    globals()[name] = value
+    return value
 
-        return context.check
-    from anymetal.launch import shader  # noqa: PLC0415
 
-    for public in ("Kernel", "ShaderLibrary", "compile_shader"):
-        globals()[public] = getattr(shader, public)
-    return globals()[name]
+def __dir__() -> list[str]:
+    return __all__
 
 
 # With torch there already, waiting saves little, and the first compile_shader would pay for it. But

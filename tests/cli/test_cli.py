@@ -16,8 +16,8 @@ from typer.testing import CliRunner, Result
 import anymetal
 from anymetal import settings
 from anymetal.checker.report import Report
-from anymetal.cli import demo
 from anymetal.cli.app import app
+from anymetal.cli.verbs import demo
 from anymetal.store import cache
 
 GOOD = """
@@ -83,6 +83,25 @@ def test_version() -> None:
 def test_installed_script_starts_without_torch() -> None:
     code = "import sys, anymetal.cli.app; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_module_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "anymetal", "--version"], check=True, capture_output=True, text=True
+    )
+    assert done.stdout == f"anymetal {anymetal.__version__}\n"
+
+
+@pytest.mark.parametrize("name", anymetal.__all__)
+def test_public_name_needs_no_other_import(name: str) -> None:
+    code = f"import sys, anymetal; assert 'torch' not in sys.modules; anymetal.{name}"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_help_lists_every_verb() -> None:
+    text = run("--help").stdout
+    for path in (Path(anymetal.__file__).parent / "cli" / "verbs").glob("[!_]*.py"):
+        assert f" {path.stem} " in text
 
 
 def test_help_lists_every_setting() -> None:

@@ -30,7 +30,7 @@ def test_health(tmp_path: Path) -> None:
         ["sample_square", "ok"],
         ["sample_square_backward", "ok"],
     ]
-    assert "2 of 2 operators are well" in result.stdout
+    assert "2 of 2 operators pass" in result.stdout
     assert "<svg" in page.read_text() and "| sample_square |" in table.read_text()
 
 
@@ -38,7 +38,7 @@ def test_health_fails(only_the_sample: ModuleType) -> None:
     only_the_sample.Mistakes.added = 0.1
     result = run("health", "sample_square")
     assert result.exit_code == 1
-    assert "FAILS" in result.stdout and "1 of 2 operators are well" in result.stdout
+    assert "FAILS" in result.stdout and "1 of 2 operators pass" in result.stdout
 
 
 def test_health_json() -> None:

@@ -84,7 +84,7 @@ def test_page_shows_everything(sample: ModuleType) -> None:
     sample.Mistakes.added = 0.1
     bad = look(sample, cases=1, opcheck=False, checker=False)
     page = health_page.page([good, bad], describe(CPU), 1.0)
-    assert "1 of 2 operators are well" in page
+    assert "1 of 2 operators pass" in page
     assert "What is wrong" in page and page.count("<svg") == 2
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
     assert "<script" not in page

@@ -1,21 +1,61 @@
-"""The verbs of the command and their options; the work is done in the files beside this one."""
+"""The command line: finds the verbs, lists them, and imports the one that is called."""
 
 from __future__ import annotations
 
-import sys
+import ast
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
+from typer.core import TyperCommand, TyperGroup
 
 from anymetal import __version__, settings
-from anymetal.cli import check_command, device, evidence, run
-from anymetal.cli.files import Options
+
+_VERBS = Path(__file__).parent / "verbs"
+
+
+class Verbs(TyperGroup):
+    """The files in `verbs/`. Most need torch; the list of them and `run` do not."""
+
+    _listing = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(path.stem for path in _VERBS.glob("[!_]*.py"))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        if self._listing:
+            return TyperCommand(cmd_name, help=_summary(cmd_name))
+        command = typer.main.get_command(import_module(f"{__package__}.verbs.{cmd_name}").app)
+        command.name = cmd_name
+        return command
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The help of all verbs, read from their files: importing them would take seconds."""
+        self._listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._listing = False
+
+
+def _summary(verb: str) -> str:
+    """What a verb does, in a line: the first of its file's docstring, without its name."""
+    text = ast.get_docstring(ast.parse((_VERBS / f"{verb}.py").read_text())) or ""
+    line = text.partition("\n")[0].partition(": ")[2]
+    return line[:1].upper() + line[1:]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"anymetal {__version__}")
+        raise typer.Exit
+
 
 app = typer.Typer(
-    help="Metal kernels for PyTorch on any machine.",
+    cls=Verbs,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -24,34 +64,6 @@ app = typer.Typer(
         f"[bold]{setting.variable}[/]  {setting.meaning}" for setting in settings.ALL
     ),
 )
-cache_app = typer.Typer(help="The compiled kernels kept on disk.", no_args_is_help=True)
-app.add_typer(cache_app, name="cache")
-check_command.register(app)
-evidence.register(app)
-device.register(app)
-run.register(app)
-
-Files = Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Metal files")]
-Include = Annotated[
-    list[Path] | None, typer.Option("-I", metavar="DIR", help="a directory with headers")
-]
-Define = Annotated[
-    list[str] | None, typer.Option("-D", metavar="NAME=VALUE", help="a macro; VALUE is 1 if absent")
-]
-Json = Annotated[bool, typer.Option("--json", help="print JSON")]
-
-_PIPE_WIDTH = 200
-
-
-def console() -> Console:
-    """Where results go; made when needed, so that it writes to the stdout of that moment."""
-    return Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        print(f"anymetal {__version__}")
-        raise typer.Exit
 
 
 @app.callback()
@@ -61,78 +73,3 @@ def options(
     ] = False,
 ) -> None:
     """Metal kernels for PyTorch on any machine."""
-
-
-@app.command()
-def kernels(
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="a Metal file")],
-    include: Include = None,
-    define: Define = None,
-    json: Json = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="the engine that each kernel gets, and why")
-    ] = False,
-) -> None:
-    """Show the kernels in a file: parameters and threadgroup memory."""
-    from anymetal.cli.explain import show_engines  # noqa: PLC0415
-    from anymetal.cli.kernels import show_kernels  # noqa: PLC0415
-
-    show = show_engines if explain else show_kernels
-    _exit(show(console(), file, Options.parse(include, define), json))
-
-
-@app.command()
-def lint(
-    files: Files,
-    include: Include = None,
-    define: Define = None,
-    json: Json = False,
-    full: Annotated[
-        bool, typer.Option("--full", help="also generate code, which finds broken limits; slow")
-    ] = False,
-) -> None:
-    """Compile every kernel in the files; the exit status is 1 when one has an error."""
-    from anymetal.cli.lint import lint_files  # noqa: PLC0415
-
-    _exit(lint_files(console(), files, Options.parse(include, define), json, full))
-
-
-@app.command()
-def demo() -> None:
-    """A guided tour: four kernels are compiled, run and compared with float64."""
-    from anymetal.cli.demo import run_demo  # noqa: PLC0415
-
-    _exit(run_demo(console()))
-
-
-@cache_app.command("info")
-def cache_info() -> None:
-    """Where compiled kernels are kept, and how many."""
-    from anymetal.store.cache import default_store  # noqa: PLC0415
-
-    usage = default_store().usage()
-    table = Table(show_header=False, box=None)
-    table.add_row("directory", str(usage.directory))
-    table.add_row("entries", f"{usage.entries}")
-    table.add_row("size", f"{_megabytes(usage.size)} of at most {_megabytes(usage.limit)}")
-    if not usage.persistent:
-        table.add_row("kept", "until this process ends")
-    console().print(table)
-
-
-@cache_app.command("clear")
-def cache_clear() -> None:
-    """Remove all compiled kernels."""
-    from anymetal.store.cache import default_store  # noqa: PLC0415
-
-    before = default_store().clear()
-    print(f"removed {before.entries} entries, {_megabytes(before.size)}, from {before.directory}")
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1024 / 1024:.1f} MB"
-
-
-def _exit(success: bool) -> None:
-    if not success:
-        raise typer.Exit(1)

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from anymetal import settings
-from anymetal.cli.files import Options, source_of
-from anymetal.cli.kernels import all_on
+from anymetal.cli.sources import Options, source_of
+from anymetal.cli.verbs.kernels import all_on
 from anymetal.errors import AnymetalError, EngineError, UnsetConstantError
 from anymetal.launch.workshop import REGIONS, Workshop
 from anymetal.nouns import Scalar

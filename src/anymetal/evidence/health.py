@@ -178,5 +178,5 @@ def _guarded(
 
 
 def passed(all_health: Sequence[Health]) -> bool:
-    """Whether there was something to examine and all of it is well."""
+    """Whether there was something to examine and all of it passes."""
     return bool(all_health) and all(health.passed for health in all_health)

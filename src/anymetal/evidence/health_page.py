@@ -31,7 +31,7 @@ def page(found: Sequence[Health], machine: Machine, seconds: float) -> str:
         (
             '<!doctype html><html lang="en"><meta charset="utf-8"><title>anymetal health</title>',
             f"<style>{_STYLE}</style><h1>anymetal health</h1>",
-            f'<p class="{verdict}">{good} of {len(found)} operators are well.</p>',
+            f'<p class="{verdict}">{good} of {len(found)} operators pass.</p>',
             f'<p class="note">{escape(str(machine))}; {seconds:.0f} s</p>',
             _findings(found),
             "<h2>Operators</h2><p>The worst error over all cases, in units of torch's own error"

@@ -6,10 +6,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from anymetal.nouns import Source
+
+Include = Annotated[
+    list[Path] | None, typer.Option("-I", metavar="DIR", help="a directory with headers")
+]
+Define = Annotated[
+    list[str] | None, typer.Option("-D", metavar="NAME=VALUE", help="a macro; VALUE is 1 if absent")
+]
 
 _HEAD = re.compile(
     r"^(?P<file>.+?):(?P<line>\d+):(?P<column>\d+): (?P<severity>[a-z ]+): (?P<text>.*)$"

@@ -1,4 +1,4 @@
-"""`anymetal run`: a program written for a Mac runs with the virtual mps device."""
+"""`anymetal run`: run a program written for a Mac, with the virtual mps device."""
 
 from __future__ import annotations
 
@@ -11,14 +11,10 @@ import typer
 
 from anymetal import settings
 
-_PROGRAM = {"allow_interspersed_args": False}
+app = typer.Typer()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command(context_settings=_PROGRAM)(run)
-
-
+@app.command(context_settings={"allow_interspersed_args": False})
 def run(
     script: Annotated[str, typer.Argument(metavar="SCRIPT|MODULE", help="the program to run")],
     arguments: Annotated[

@@ -1,4 +1,4 @@
-"""The guided tour: four kernels are compiled, run and compared with float64."""
+"""`anymetal demo`: a guided tour: four kernels are compiled, run and compared with float64."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import typer
 from rich.console import Console
 from rich.table import Table
 
+from anymetal.cli.screen import console as the_console
+from anymetal.cli.screen import finish
 from anymetal.launch.shader import ShaderLibrary, compile_shader
 
-_KERNELS = Path(__file__).parent / "demo_kernels"
+app = typer.Typer()
+_KERNELS = Path(__file__).parents[1] / "demo_kernels"
 # A kernel adds in another order than torch: twice torch's own error is fine, and so is this much.
 _FLOOR = 1e-6
 _REPEATS = 5
@@ -43,6 +47,12 @@ class Verdict:
     @property
     def passed(self) -> bool:
         return self.error <= max(2 * self.torch_error, _FLOOR)
+
+
+@app.command()
+def demo() -> None:
+    """A guided tour: four kernels are compiled, run and compared with float64."""
+    finish(run_demo(the_console()))
 
 
 def run_demo(console: Console) -> bool:

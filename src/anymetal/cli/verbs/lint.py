@@ -1,4 +1,4 @@
-"""`anymetal lint`: every kernel of the files is compiled, and what the compiler says is shown."""
+"""`anymetal lint`: compile every kernel in the files and show what the compiler says."""
 
 from __future__ import annotations
 
@@ -6,11 +6,23 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from anymetal.cli.files import Diagnostic, Options, diagnostics_of, source_of
+from anymetal.cli.screen import Json, finish
+from anymetal.cli.screen import console as the_console
+from anymetal.cli.sources import (
+    Define,
+    Diagnostic,
+    Include,
+    Options,
+    diagnostics_of,
+    source_of,
+)
+from anymetal.cli.verbs.kernels import executable_of
 from anymetal.errors import AnymetalError
 from anymetal.msl.check import check_all, check_entries
 from anymetal.msl.prepare import prepare
@@ -18,6 +30,23 @@ from anymetal.nouns import EntryPoint, Prepared
 
 # Says which kernel is being compiled, how many are done, and how many there are.
 Step = Callable[[str, int, int], None]
+
+
+app = typer.Typer()
+
+
+@app.command()
+def lint(
+    files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Metal files")],
+    include: Include = None,
+    define: Define = None,
+    as_json: Json = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="also generate code, which finds broken limits; slow")
+    ] = False,
+) -> None:
+    """Compile every kernel in the files; the exit status is 1 when one has an error."""
+    finish(lint_files(the_console(), files, Options.parse(include, define), as_json, full))
 
 
 @dataclass(frozen=True)
@@ -118,8 +147,6 @@ def _compiles(prepared: Prepared, entries: list[EntryPoint]) -> bool:
 
 def _generate(report: FileReport, prepared: Prepared, step: Step) -> FileReport:
     """Generate code for each kernel too: limits such as threadgroup memory are known only then."""
-    from anymetal.cli.kernels import executable_of  # noqa: PLC0415  (imports LLVM)
-
     for number, name in enumerate(prepared.entry_points):
         step(name, number, len(prepared.entry_points))
         try:

@@ -1,4 +1,4 @@
-"""`anymetal kernels`: what a file offers, kernel by kernel."""
+"""`anymetal kernels`: show the kernels in a file, their parameters and threadgroup memory."""
 
 from __future__ import annotations
 
@@ -6,17 +6,39 @@ import json
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
-from anymetal.cli.files import Options, source_of
+from anymetal.cli.screen import Json, finish
+from anymetal.cli.screen import console as the_console
+from anymetal.cli.sources import Define, Include, Options, source_of
 from anymetal.engines.cpu.threads import CoroutineEngine, CoroutineExecutable
 from anymetal.errors import AnymetalError, UnsetConstantError
 from anymetal.msl.compile import compile_program
 from anymetal.msl.prepare import prepare
 from anymetal.nouns import Argument, FunctionConstant, Prepared, Scalar
+
+app = typer.Typer()
+
+
+@app.command()
+def kernels(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="a Metal file")],
+    include: Include = None,
+    define: Define = None,
+    as_json: Json = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="the engine that each kernel gets, and why")
+    ] = False,
+) -> None:
+    """Show the kernels in a file: parameters and threadgroup memory."""
+    from anymetal.cli.explain import show_engines  # noqa: PLC0415  (it imports this file)
+
+    show = show_engines if explain else show_kernels
+    finish(show(the_console(), file, Options.parse(include, define), as_json))
 
 
 def show_kernels(console: Console, path: Path, options: Options, as_json: bool) -> bool:

@@ -1,4 +1,4 @@
-"""`anymetal tune`: sweeps launch shapes, keeps the best, and says what it found."""
+"""`anymetal tune`: find the best launch shapes on this machine and keep them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,25 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from anymetal.cli.bench import forwards
-from anymetal.cli.evidence import chosen_dtypes, with_progress
+from anymetal.cli.operators import (
+    Device,
+    Dtypes,
+    Names,
+    chosen_device,
+    chosen_dtypes,
+    chosen_operators,
+    forwards,
+    with_progress,
+)
+from anymetal.cli.screen import Json, console, finish
 from anymetal.evidence.machine import Machine, describe
 from anymetal.evidence.sweep import exported, sweep
 from anymetal.evidence.tuning import subjects
@@ -22,6 +33,27 @@ from anymetal.policy.policy import Question, user_file
 from anymetal.policy.tuning_cache import Trial, Tuned, keep, read
 
 Result = tuple[Question, Tuned]
+app = typer.Typer()
+
+
+@app.command()
+def tune(
+    operators: Names = None,
+    device: Device = None,
+    dtype: Dtypes = None,
+    seconds: Annotated[float, typer.Option(min=0.01, help="at most this long a candidate")] = 0.1,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="write the best values as a policy file")
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="measure what the cache has already")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Find the best launch shapes on this machine and keep them; they hold for it alone."""
+    outputs = Outputs(export, again, as_json)
+    chosen = chosen_operators(operators)
+    finish(run(console(), chosen, chosen_device(device), dtype, seconds, outputs))
 
 
 @dataclass(frozen=True)

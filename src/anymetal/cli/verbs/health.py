@@ -1,4 +1,4 @@
-"""`anymetal health`: one line an operator, and reports for those who want more."""
+"""`anymetal health`: run every operator on this machine and judge it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+import typer
 from rich.console import Console
 from rich.text import Text
 
-from anymetal.cli.evidence import with_progress
+from anymetal.cli.operators import Device, Names, chosen_device, chosen_operators, with_progress
+from anymetal.cli.screen import Json, console, finish
 from anymetal.evidence import accuracy, health_page
 from anymetal.evidence.health import Health, Plan, compare_engines, examine, passed
 from anymetal.evidence.judge import Judgement
@@ -21,6 +23,37 @@ from anymetal.evidence.machine import describe
 from anymetal.ops.declare.declare import Operator
 
 DTYPES = ("fp32", "fp16", "bf16")
+
+
+app = typer.Typer()
+
+
+@app.command()
+def health(
+    operators: Names = None,
+    device: Device = None,
+    cases: Annotated[
+        int, typer.Option(min=0, help="shapes of each operator and dtype; 0 is all")
+    ] = 3,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="write a report with plots")
+    ] = None,
+    write_docs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="write the table of errors as Markdown")
+    ] = None,
+    compare_engines: Annotated[
+        bool, typer.Option("--compare-engines", help="run each case on the GPU and on the CPU")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run every operator on this machine and judge it; the exit status is 1 when one fails."""
+    chosen = chosen_operators(operators)
+    place = chosen_device(device)
+    if compare_engines:
+        finish(compare(console(), chosen, place, cases, as_json))
+    else:
+        outputs = Outputs(html, write_docs, as_json)
+        finish(run(console(), chosen, place, cases, outputs))
 
 
 @dataclass(frozen=True)
@@ -70,7 +103,7 @@ def compare(
     operators: Sequence[Operator],
     device: torch.device,
     cases: int,
-    as_text: bool,
+    quiet: bool,
 ) -> bool:
     """Each case on the device and on the CPU engine; False when they differ or there is no GPU."""
     if device.type == "cpu":
@@ -82,14 +115,14 @@ def compare(
         return False
     rows: list[dict[str, Any]] = []
     plan = Plan(device, cases)
-    for operator, show in with_progress(console, operators, _name, quiet=as_text):
+    for operator, show in with_progress(console, operators, _name, quiet=quiet):
         compared = compare_engines(operator, plan)
         rows += [_compared_json(exercise, judgement) for exercise, judgement in compared]
         show(_compared_line(operator.name, [judgement for _, judgement in compared]))
         for exercise, judgement in compared:
             if not judgement.passed:
                 show(Text(f"    {exercise.case.name} {exercise.dtype_name}: {judgement}", "red"))
-    if as_text:
+    if quiet:
         print(json.dumps({"machine": describe(device).to_json(), "rows": rows}, indent=2))
     return bool(rows) and all(row["passed"] for row in rows)
 
@@ -180,7 +213,7 @@ def _heading() -> Text:
 
 def _summary(found: Sequence[Health], seconds: float) -> Text:
     good = sum(health.passed for health in found)
-    text = Text(f"\n{good} of {len(found)} operators are well, in {seconds:.0f} s")
+    text = Text(f"\n{good} of {len(found)} operators pass, in {seconds:.0f} s")
     text.stylize("bold green" if passed(found) else "bold red")
     return text
 

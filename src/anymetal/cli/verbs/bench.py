@@ -1,4 +1,4 @@
-"""`anymetal bench`: a table of operators beside torch's own and the naive composition."""
+"""`anymetal bench`: time operators beside torch's own and the naive composition."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
 import typer
@@ -13,7 +14,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from anymetal.cli.evidence import chosen_dtypes, with_progress
+from anymetal.cli.operators import (
+    Device,
+    Dtypes,
+    Names,
+    chosen_device,
+    chosen_dtypes,
+    chosen_operators,
+    forwards,
+    with_progress,
+)
+from anymetal.cli.screen import Json, console, finish
 from anymetal.evidence import history, svg
 from anymetal.evidence.machine import Machine, describe, load
 from anymetal.evidence.measure import (
@@ -25,9 +36,39 @@ from anymetal.evidence.measure import (
     measure_rows,
 )
 from anymetal.evidence.timing import Times
-from anymetal.ops.declare.declare import OPERATORS, Operator
+from anymetal.ops.declare.declare import Operator
 
-__all__ = ["Effort", "Outputs", "run"]
+app = typer.Typer()
+
+
+@app.command()
+def bench(
+    operators: Names = None,
+    device: Device = None,
+    dtype: Dtypes = None,
+    seconds: Annotated[float, typer.Option(min=0.01, help="at most this long a row")] = 0.5,
+    sizes: Annotated[int, typer.Option(min=0, help="shapes of each operator; 0 is all")] = 0,
+    traffic: Annotated[bool, typer.Option(help="count the bytes that kernels move")] = True,
+    append_to: Annotated[
+        Path | None, typer.Option("--history", metavar="FILE", help="append the rows of this run")
+    ] = None,
+    plot_to: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="write an SVG: time over torch's, by size"),
+    ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", exists=True, dir_okay=False, help="an earlier run: JSON or a history"
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Time operators beside torch's own and the naive composition; a wrong result gets no time."""
+    outputs = Outputs(append_to, plot_to, compare, as_json)
+    effort = Effort(seconds, sizes, traffic)
+    chosen = chosen_operators(operators)
+    finish(run(console(), chosen, chosen_device(device), dtype, effort, outputs))
 
 
 @dataclass(frozen=True)
@@ -83,13 +124,6 @@ def _earlier(path: Path | None) -> dict[history.Key, Times]:
         return history.read_times(path) if path else {}
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-
-
-def forwards(operators: Sequence[Operator]) -> list[Operator]:
-    """Operators without the gradients of others: those are timed as backward passes."""
-    gradients = {f"{name}_backward" for name in OPERATORS}
-    kept = [operator for operator in operators if operator.name not in gradients]
-    return kept or list(operators)
 
 
 def table(rows: Sequence[Row]) -> Table:

@@ -1,4 +1,4 @@
-"""`anymetal check`: runs a program, or one kernel of a file, with every kernel call checked."""
+"""`anymetal check`: run a program, or one kernel, and find races and wrong accesses."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from anymetal import settings
 from anymetal.checker.annotations import annotation_lines, wanted
@@ -21,13 +23,142 @@ from anymetal.checker.junit import junit_text
 from anymetal.checker.report import Report
 from anymetal.checker.sarif import sarif_text
 from anymetal.checker.terminal import print_report
-from anymetal.cli.files import Options, source_of
+from anymetal.cli.kernel_arguments import parse_arguments, parse_number, parse_sizes
+from anymetal.cli.sources import Options, source_of
 from anymetal.errors import AnymetalError
+from anymetal.launch.shader import compile_shader
 from anymetal.nouns import Scalar
 
 _USAGE = 2
 _INTERRUPTED = 130
 _STDOUT = "-"
+_KERNEL = "One kernel of a Metal file"
+_REPORT = "Report"
+
+
+class CheckCommand(TyperCommand):
+    """Words after a program belong to the program; words after a Metal file are options still."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.allow_interspersed_args = False
+        found, *_ = self.make_parser(ctx).parse_args(list(args))
+        ctx.allow_interspersed_args = is_metal(found.get("target"))
+        return super().parse_args(ctx, args)
+
+
+def is_metal(target: object) -> bool:
+    return Path(str(target)).suffix == ".metal"
+
+
+app = typer.Typer()
+
+
+@app.command(cls=CheckCommand)
+def check(
+    target: Annotated[
+        Path,
+        typer.Argument(
+            exists=True, dir_okay=False, metavar="SCRIPT.py|FILE.metal", help="what to run"
+        ),
+    ],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="ARGS", help="arguments of the program")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="warnings count as errors")] = False,
+    nan: Annotated[
+        bool, typer.Option("--nan", help="also find where the first NaN or infinity is born")
+    ] = False,
+    json: Annotated[
+        str | None, typer.Option(metavar="FILE", help="write JSON", rich_help_panel=_REPORT)
+    ] = None,
+    sarif: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="write SARIF for code scanning", rich_help_panel=_REPORT),
+    ] = None,
+    junit: Annotated[
+        str | None, typer.Option(metavar="FILE", help="write JUnit XML", rich_help_panel=_REPORT)
+    ] = None,
+    kernel: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="which kernel", rich_help_panel=_KERNEL),
+    ] = None,
+    arg: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="VALUE",
+            help="the next argument: 7, 3.5, \\[1,2,3], float32\\[1024]=random (or zeros, ones,"
+            " arange, a number), file.npy",
+            rich_help_panel=_KERNEL,
+        ),
+    ] = None,
+    threads: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N,N",
+            help="size of the grid; the first tensor's if absent",
+            rich_help_panel=_KERNEL,
+        ),
+    ] = None,
+    group_size: Annotated[
+        str | None,
+        typer.Option(metavar="N,N,N", help="size of a threadgroup", rich_help_panel=_KERNEL),
+    ] = None,
+    memory: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="INDEX=BYTES",
+            help="the size of a threadgroup parameter",
+            rich_help_panel=_KERNEL,
+        ),
+    ] = None,
+    constant: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="a function constant", rich_help_panel=_KERNEL),
+    ] = None,
+    output: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="INDEX",
+            help="an argument that must be written completely",
+            rich_help_panel=_KERNEL,
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="of random arguments", rich_help_panel=_KERNEL)
+    ] = 0,
+    include: Annotated[
+        list[Path] | None,
+        typer.Option("-I", metavar="DIR", help="a directory with headers", rich_help_panel=_KERNEL),
+    ] = None,
+    define: Annotated[
+        list[str] | None,
+        typer.Option("-D", metavar="NAME=VALUE", help="a macro", rich_help_panel=_KERNEL),
+    ] = None,
+) -> None:
+    """Run a program, or one kernel, and find races, wrong indices and barriers in its kernels.
+
+    The exit status is 1 when there are errors, otherwise the program's own.
+    """
+    files = Files(json, sarif, junit)
+    if not is_metal(target):
+        if kernel or arg:
+            raise typer.BadParameter("--kernel and --arg go with a .metal file")
+        raise typer.Exit(check_script(target, arguments or [], files, strict, nan))
+    if arguments:
+        raise typer.BadParameter(f"{arguments[0]}: pass arguments of the kernel with --arg")
+    call = KernelCall(
+        file=target,
+        options=Options.parse(include, define),
+        kernel=kernel,
+        arguments=arg or [],
+        threads=threads,
+        group_size=group_size,
+        threadgroup_memory=memory or [],
+        constants=constant or [],
+        outputs=output or [],
+        seed=seed,
+    )
+    raise typer.Exit(check_kernel(call, files, strict, nan))
 
 
 @dataclass(frozen=True)
@@ -140,9 +271,6 @@ def _print_trace(error: Exception, script: Path) -> None:
 
 
 def _launch(call: KernelCall, report: Report, nan: bool) -> None:
-    from anymetal.cli.kernel_arguments import parse_arguments, parse_sizes  # noqa: PLC0415
-    from anymetal.launch.shader import compile_shader  # noqa: PLC0415
-
     source = source_of(call.file, call.options)
     arguments = parse_arguments(call.arguments, call.seed)
     outputs = [_output(arguments, index) for index in call.outputs] or None
@@ -177,8 +305,6 @@ def _output(arguments: Sequence[object], index: int) -> object:
 
 
 def _constants(words: Sequence[str]) -> Mapping[int | str, Scalar]:
-    from anymetal.cli.kernel_arguments import parse_number  # noqa: PLC0415
-
     values: dict[int | str, Scalar] = {}
     for name, text in _pairs("--constant", words):
         number = parse_number(text)
