@@ -44,6 +44,7 @@ class DeclaredField:
     name: str
     extents: int
     fields: tuple[DeclaredField, ...] = ()
+    enumerators: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -118,12 +119,15 @@ class Field:
     size: int  # of one element
     shape: tuple[int, ...] = ()
     fields: tuple[Field, ...] = ()  # of a nested struct
+    enumerators: tuple[tuple[str, int], ...] = ()  # of an enumeration
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Field:
         """The field whose `asdict` went through JSON."""
         fields = tuple(cls.from_row(field) for field in row["fields"])
-        return cls(**{**row, "shape": tuple(row["shape"]), "fields": fields})
+        enumerators = tuple((name, value) for name, value in row["enumerators"])
+        more = {"shape": tuple(row["shape"]), "fields": fields, "enumerators": enumerators}
+        return cls(**{**row, **more})
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,14 @@ def test_fields_are_described_with_type_offset_and_shape(lib: ShaderLibrary) -> 
     assert fields["mode"].type == "uchar"
 
 
+def test_enumerator_goes_by_its_name(lib: ShaderLibrary) -> None:
+    out = torch.zeros(13)
+    lib.all(ALL | {"mode": "slow"}, out, threads=1)
+    assert out[10] == 1
+    with pytest.raises(ValueError, match=r"field 'mode' \(uchar\): 'brisk' is none of fast, slow"):
+        lib.all(ALL | {"mode": "brisk"}, out, threads=1)
+
+
 def test_checked_run_takes_named_values(lib: ShaderLibrary) -> None:
     out = torch.zeros(4)
     with anymetal.check() as report:

@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 
 import torch
 
+from anymetal.launch.workshop import toolchain
 from anymetal.msl.arguments import describe_kernels
-from anymetal.msl.clang import toolchain_key
 from anymetal.msl.prepare import prepare
 from anymetal.nouns import Argument, Field, Source
 from anymetal.store.cache import default_store, digest_of
@@ -100,7 +100,9 @@ class Layout:
     def _explain_number(self, member: _Member, value: object, path: str) -> None:
         try:
             struct.pack(f"<{member.code}", member.number(value))
-        except (TypeError, ValueError, OverflowError, struct.error):
+        except (TypeError, ValueError, OverflowError, struct.error) as error:
+            if isinstance(value, str) and member.enumerators:
+                self._fail(ValueError, f"field {path}: {error}")
             if member.accepts(value):
                 self._fail(ValueError, f"field {path}: {value!r} does not fit")
             self._fail(TypeError, f"field {path}: the value is {value!r}")
@@ -126,13 +128,19 @@ class _Member:
         self.length = int(second or first or 1)
         self.extents = field.shape + ((self.columns,) if second else ())
         self.extents += (self.length,) if first else ()
-        self.is_plain = bool(self.code) and not self.extents and scalar not in ("bool", "bfloat")
+        self.enumerators = dict(field.enumerators)
+        unusual = scalar in ("bool", "bfloat") or bool(self.enumerators)
+        self.is_plain = bool(self.code) and not self.extents and not unusual
 
     def __str__(self) -> str:
         return self.field.type + "".join(f"[{extent}]" for extent in self.field.shape)
 
     def number(self, value: Any) -> Any:
-        """A number as `struct` takes it."""
+        """A number as `struct` takes it; an enumerator goes by its name."""
+        if self.enumerators and isinstance(value, str):
+            if value not in self.enumerators:
+                raise ValueError(f"{value!r} is none of {', '.join(self.enumerators)}")
+            return self.enumerators[value]
         if self.scalar == "bool" and not isinstance(value, bool):
             raise TypeError
         if self.scalar == "bfloat":
@@ -222,7 +230,7 @@ class Structs:
 @functools.cache
 def reflected(source: Source) -> Mapping[str, tuple[Argument, ...]]:
     """The arguments of every kernel of a source that includes no files, kept on disk."""
-    key = digest_of(toolchain_key(), repr(source))
+    key = digest_of(toolchain(), repr(source))
     entry = default_store().get("arguments", key)
     if entry is None:
         found = describe_kernels(prepare(source))

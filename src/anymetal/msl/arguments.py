@@ -138,7 +138,7 @@ def _fields(
         type_, shape = _element(row.type)
         inner = tuple(_fields(field.fields, rows, row.flags))
         size = row.size // max(prod(shape), 1)
-        yield Field(field.name, type_, row.flags - start, size, shape, inner)
+        yield Field(field.name, type_, row.flags - start, size, shape, inner, field.enumerators)
 
 
 def _element(type_: str) -> tuple[str, tuple[int, ...]]:

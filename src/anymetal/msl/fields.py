@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator
 
-from anymetal.msl.structure import Class, Scope, Structure, Variable
+from anymetal.msl.integers import Integers
+from anymetal.msl.structure import Class, Enum, Scope, Structure, Variable
 from anymetal.nouns import DeclaredField
 
 _NOT_FIELDS = frozenset({"static", "constexpr", "using", "typedef", "friend"})
@@ -18,8 +19,9 @@ _NOT_FIELDS = frozenset({"static", "constexpr", "using", "typedef", "friend"})
 class Fields:
     """The structs of a translation unit, by name."""
 
-    def __init__(self, structure: Structure) -> None:
+    def __init__(self, structure: Structure, integers: Integers) -> None:
         self.structure = structure
+        self.integers = integers
         self.tokens = structure.tokens
 
     def of_type(self, type_: Iterable[int], scope: Scope) -> tuple[DeclaredField, ...]:
@@ -98,7 +100,24 @@ class Fields:
                 return
             type_ = type_ or list(range(variable.head, name))
             inner = () if "*" in map(tokens.text, type_) else self.of_type(type_, variable.scope)
-            yield DeclaredField(tokens.text(name), extents, inner)
+            named = next((e for e in self._enums if e in map(tokens.text, type_)), None)
+            values = () if named is None else self._enumerators(self._enums[named])
+            yield DeclaredField(tokens.text(name), extents, inner, values)
+
+    @functools.cached_property
+    def _enums(self) -> dict[str, Enum]:
+        """By name: the last word in front of the braces or the underlying type."""
+        found = {}
+        for enum in self.structure.enums:
+            head = self.tokens.texts[enum.head : enum.body[0]]
+            found[(head[: head.index(":")] if ":" in head else head)[-1]] = enum
+        return found
+
+    def _enumerators(self, enum: Enum) -> tuple[tuple[str, int], ...]:
+        parts = self.tokens.split_commas(enum.body[0] + 1, enum.body[1])
+        names = [self.tokens.text(first) for first, _ in parts]
+        known = self.integers.values
+        return tuple((name, known[name]) for name in names if name in known)
 
     def _declarator(self, start: int, end: int) -> tuple[int | None, int]:
         """The name one declarator declares, and how many extents stand behind it."""

@@ -156,7 +156,7 @@ class _Reflector:
         self.tokens = structure.tokens
         self.origins = origins
         self.integers = Integers(structure)
-        self.fields = Fields(structure)
+        self.fields = Fields(structure, self.integers)
         self.result = Reflection()
 
     def run(self) -> Reflection:
