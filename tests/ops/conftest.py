@@ -22,9 +22,10 @@ from anymetal import ops
 from anymetal.checker.context import active
 from anymetal.launch.shader import Kernel
 
-FILES = frozenset(path.name for path in Path(ops.__file__).parent.rglob("*.metal"))
+FOLDER = Path(ops.__file__).parent
+FILES = frozenset(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.metal"))
 # Kernels that write the part of a cache they are asked for, and no more.
-IN_PART = frozenset(("paged_blocks.metal",))
+IN_PART = frozenset(("paged/blocks.metal",))
 TYPE = re.compile(r"_(?:float|half|bfloat)(?=_|$)")
 
 _plain_call = Kernel.__call__

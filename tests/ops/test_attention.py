@@ -17,7 +17,7 @@ import anymetal
 from anymetal import ops
 from anymetal.errors import LimitError
 from anymetal.evidence.judge import relative_error
-from anymetal.ops.attention import attention_cases
+from anymetal.ops.attention import cases as attention_cases
 from anymetal.ops.declare import variants
 from anymetal.ops.declare.declare import OPERATORS, Case
 from anymetal.policy.policy import override
@@ -180,8 +180,8 @@ def test_keys_and_values_are_not_copied_where_only_their_rows_are_dense() -> Non
     with anymetal.launch.guarded.watched() as launches:
         result = attend(q, k, v)
     assert len(launches) == 1
-    problem = anymetal.ops.attention.attention_launch.problem_of(
-        OPERATOR, anymetal.ops.attention.attention_call.Call(q, k, v)
+    problem = anymetal.ops.attention.launch.problem_of(
+        OPERATOR, anymetal.ops.attention.arguments.Call(q, k, v)
     )
     assert problem.key.data_ptr() == k.data_ptr()
     assert problem.value.stride() == v.stride()

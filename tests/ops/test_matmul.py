@@ -17,7 +17,7 @@ import anymetal
 from anymetal import ops
 from anymetal.errors import PolicyError
 from anymetal.ops.declare import variants
-from anymetal.ops.matmul.matmul_launch import Epilogue, product_of
+from anymetal.ops.matmul.product import Epilogue, product_of
 from anymetal.policy.policy import override
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "kernels" / "simdgroup_matmul.metal"

@@ -12,7 +12,7 @@ import anymetal
 from anymetal import ops
 from anymetal.ops.declare import variants
 from anymetal.ops.declare.kernel_file import FOLDER, KernelFile
-from anymetal.ops.paged.paged_formats import FP8
+from anymetal.ops.paged.formats import FP8
 
 DTYPES = {"float": torch.float32, "half": torch.float16, "bfloat": torch.bfloat16}
 KINDS = {"E4m3": torch.float8_e4m3fn, "E5m2": torch.float8_e5m2}

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from anymetal import ops
 from anymetal.errors import OutOfBlocks
 from anymetal.ops import PagedCache
-from anymetal.ops.paged.paged_formats import FP8
+from anymetal.ops.paged.formats import FP8
 
 BLOCKS, BLOCK_SIZE, HEADS, SIZE = 12, 4, 2, 32
 QUERY_HEADS = 4

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import anymetal
 from anymetal import ops
 from anymetal.ops.declare import variants
-from anymetal.ops.quantised.quant import Quantized
-from anymetal.ops.quantised.quant_schemes import SCHEMES, codes_of, packed, unpacked, words_of
+from anymetal.ops.quantised.quantize import Quantized
+from anymetal.ops.quantised.schemes import SCHEMES, codes_of, packed, unpacked, words_of
 from anymetal.policy.policy import override
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}

@@ -14,7 +14,7 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from anymetal import ops
-from anymetal.ops.quantised.quant_schemes import SCHEMES
+from anymetal.ops.quantised.schemes import SCHEMES
 
 each_scheme = pytest.mark.parametrize("scheme", SCHEMES)
 

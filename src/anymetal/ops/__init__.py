@@ -15,12 +15,12 @@ from anymetal.ops.declare import variants
 from anymetal.ops.matmul.matmul import addmm, linear, matmul
 from anymetal.ops.norms.group_norm import group_norm
 from anymetal.ops.norms.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
-from anymetal.ops.paged.paged_attention import paged_attention
-from anymetal.ops.paged.paged_blocks import copy_blocks, reshape_and_cache, swap_blocks
-from anymetal.ops.paged.paged_cache import PagedCache
-from anymetal.ops.quantised.quant import Quantized, dequantize, quantize
-from anymetal.ops.quantised.quant_linear import quantized_linear
-from anymetal.ops.quantised.quant_modules import QuantizedLinear, quantize_model
+from anymetal.ops.paged.attention import paged_attention
+from anymetal.ops.paged.blocks import copy_blocks, reshape_and_cache, swap_blocks
+from anymetal.ops.paged.cache import PagedCache
+from anymetal.ops.quantised.linear import quantized_linear
+from anymetal.ops.quantised.modules import QuantizedLinear, quantize_model
+from anymetal.ops.quantised.quantize import Quantized, dequantize, quantize
 from anymetal.ops.rope.rope import rope
 from anymetal.ops.softmax.softmax import log_softmax, softmax
 

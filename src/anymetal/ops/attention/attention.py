@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from anymetal.ops.attention import attention_cases as cases
-from anymetal.ops.attention.attention_call import NAME, Call, check, like_query
-from anymetal.ops.attention.attention_launch import (
+from anymetal.ops.attention import cases
+from anymetal.ops.attention.arguments import NAME, Call, check, like_query
+from anymetal.ops.attention.launch import (
     Gradients,
     attend,
     blank_gradients,
@@ -30,7 +30,7 @@ attention_operator = Operator(
     f"{NAME}(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0,"
     f" bool is_causal=False, float? scale=None, bool enable_gqa=False, {_EXTRAS})"
     " -> (Tensor, Tensor)",
-    "attention/attention.metal",
+    "attention/forward.metal",
     cases.reference,
     cases=cases.CASES,
     bench=cases.BENCH,
@@ -42,7 +42,7 @@ attention_backward = Operator(
     f"{NAME}_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor output,"
     " Tensor logsumexp, Tensor? attn_mask=None, bool is_causal=False, float? scale=None,"
     f" {_EXTRAS}, bool mask_gradient=False) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-    "attention/attention_backward.metal",
+    "attention/backward.metal",
     cases.reference_backward,
     cases=cases.BACKWARD_CASES,
     cost=cases.backward_cost,

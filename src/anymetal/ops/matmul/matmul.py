@@ -25,7 +25,7 @@ from anymetal.ops.declare.checks import (
     check_size,
 )
 from anymetal.ops.declare.declare import FLOATS, Case, Cost, Operator
-from anymetal.ops.matmul.matmul_launch import ACTIVATIONS, Epilogue, Launch, product_of
+from anymetal.ops.matmul.product import ACTIVATIONS, Epilogue, Launch, product_of
 
 SOURCE = "matmul/matmul.metal"
 Function = Callable[..., Any]

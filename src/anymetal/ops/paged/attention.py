@@ -17,7 +17,7 @@ from anymetal.ops.declare import variants
 from anymetal.ops.declare.checks import MAX_ELEMENTS, check_dtype, check_shape, check_size
 from anymetal.ops.declare.declare import FLOATS, Cost, Operator
 from anymetal.ops.declare.kernel_file import SUFFIXES
-from anymetal.ops.paged.paged_formats import (
+from anymetal.ops.paged.formats import (
     Scale,
     as_scale,
     cache_format,
@@ -27,10 +27,10 @@ from anymetal.ops.paged.paged_formats import (
     scales_for,
     stored,
 )
-from anymetal.ops.paged.paged_reference import BENCH, CASES, with_torch, with_torch_attention
+from anymetal.ops.paged.reference import BENCH, CASES, with_torch, with_torch_attention
 from anymetal.policy.policy import Choice, choose
 
-SOURCE = "paged/paged_attention.metal"
+SOURCE = "paged/attention.metal"
 NAME = "paged_attention"
 SIMDGROUP = 32
 MOST_HEAD_SIZE = 256

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from anymetal.ops.declare.declare import Case
-from anymetal.ops.paged.paged_formats import FP8, decoded
+from anymetal.ops.paged.formats import FP8, decoded
 
 Tensor = torch.Tensor
 

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from anymetal.ops.declare.declare import FLOATS
-from anymetal.ops.quantised.quant import Quantized, quantize
-from anymetal.ops.quantised.quant_linear import ACTIVATIONS, quantized_linear
-from anymetal.ops.quantised.quant_schemes import (
+from anymetal.ops.quantised.linear import ACTIVATIONS, quantized_linear
+from anymetal.ops.quantised.quantize import Quantized, quantize
+from anymetal.ops.quantised.schemes import (
     AFFINE,
     SYMMETRIC,
     ZERO_POINT,

@@ -22,7 +22,7 @@ from anymetal.ops.declare.checks import (
 from anymetal.ops.declare.declare import DEVICES, FLOATS, LIBRARY, NAMESPACE
 from anymetal.ops.declare.kernel_file import SUFFIXES, KernelFile
 from anymetal.ops.declare.layout import group_shape
-from anymetal.ops.paged.paged_formats import (
+from anymetal.ops.paged.formats import (
     CACHES,
     Scale,
     as_scale,
@@ -34,7 +34,7 @@ from anymetal.ops.paged.paged_formats import (
 )
 from anymetal.policy.policy import choose
 
-KERNELS = KernelFile("paged/paged_blocks.metal")
+KERNELS = KernelFile("paged/blocks.metal")
 INDICES = (torch.int32, torch.int64)
 # Words that blocks are copied in, by their size in bytes; the widest one where blocks are dense.
 _WORDS = {1: "uchar", 2: "ushort", 4: "uint", 16: "uint4"}

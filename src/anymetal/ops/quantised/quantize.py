@@ -1,6 +1,6 @@
 """Weights go in; codes of 4 or 8 bits with a scale a group come out, and weights again.
 
-Schemes are listed in `quant_schemes`: groups of int4 or int8, symmetric or with zero points, ggml's
+Schemes are listed in `schemes`: groups of int4 or int8, symmetric or with zero points, ggml's
 q4_0 and q8_0, and MLX's affine format. All are kept in words of 32 bits in an order that suits
 simdgroups, so that one set of kernels reads them; `Quantized` converts to and from ggml's blocks
 and MLX's arrays.
@@ -18,7 +18,7 @@ from anymetal.ops.declare.checks import check_dtype, check_like, check_shape, ch
 from anymetal.ops.declare.declare import FLOATS, Case, Cost, Operator
 from anymetal.ops.declare.kernel_file import SUFFIXES
 from anymetal.ops.declare.layout import row_stride
-from anymetal.ops.quantised.quant_schemes import (
+from anymetal.ops.quantised.schemes import (
     AFFINE,
     BITS,
     GROUP_SIZES,
@@ -41,7 +41,7 @@ from anymetal.ops.quantised.quant_schemes import (
 )
 from anymetal.policy.policy import choose
 
-SOURCE = "quantised/quant.metal"
+SOURCE = "quantised/quantize.metal"
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
 ScalarType = torch.dtype

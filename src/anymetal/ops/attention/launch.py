@@ -16,7 +16,7 @@ import torch
 from anymetal.errors import LimitError
 from anymetal.launch.guarded import GuardedKernel
 from anymetal.launch.shader import compile_shader
-from anymetal.ops.attention.attention_call import (
+from anymetal.ops.attention.arguments import (
     Call,
     dense_sinks,
     dense_slopes,

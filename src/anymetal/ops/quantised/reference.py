@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch.utils.weak import WeakIdKeyDictionary
 
 from anymetal.ops.declare.declare import Case
-from anymetal.ops.quantised.quant import random_parts
-from anymetal.ops.quantised.quant_schemes import SCHEMES, weights_of
+from anymetal.ops.quantised.quantize import random_parts
+from anymetal.ops.quantised.schemes import SCHEMES, weights_of
 
 Tensor = torch.Tensor
 Optional = torch.Tensor | None

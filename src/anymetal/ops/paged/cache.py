@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from anymetal.errors import OutOfBlocks
-from anymetal.ops.paged.paged_attention import paged_attention
-from anymetal.ops.paged.paged_blocks import copy_blocks, reshape_and_cache
-from anymetal.ops.paged.paged_formats import FP8, Scale, as_scale, check_scale
+from anymetal.ops.paged.attention import paged_attention
+from anymetal.ops.paged.blocks import copy_blocks, reshape_and_cache
+from anymetal.ops.paged.formats import FP8, Scale, as_scale, check_scale
 
 Tensor = torch.Tensor
 Name = Hashable

@@ -20,23 +20,23 @@ from anymetal.ops.declare.checks import check_dtype, check_like, check_shape, ch
 from anymetal.ops.declare.declare import FLOATS, Cost, Operator
 from anymetal.ops.declare.kernel_file import SUFFIXES, KernelFile
 from anymetal.ops.declare.layout import row_stride
-from anymetal.ops.quantised.quant import (
+from anymetal.ops.quantised.quantize import (
     Quantized,
     check_device,
     check_quantized,
     kind_of,
 )
-from anymetal.ops.quantised.quant_reference import (
+from anymetal.ops.quantised.reference import (
     linear_backward_case,
     linear_backward_reference,
     linear_case,
     linear_reference,
 )
-from anymetal.ops.quantised.quant_schemes import SYMMETRIC, WORD_BITS
+from anymetal.ops.quantised.schemes import SYMMETRIC, WORD_BITS
 from anymetal.policy.policy import Choice, choose
 
-MATVEC_SOURCE = "quantised/quant_matvec.metal"
-MATMUL_SOURCE = "quantised/quant_matmul.metal"
+MATVEC_SOURCE = "quantised/matvec.metal"
+MATMUL_SOURCE = "quantised/matmul.metal"
 MATVEC = KernelFile(MATVEC_SOURCE)
 MATMUL = KernelFile(MATMUL_SOURCE)
 # As the kernels count them.

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from anymetal.ops.attention.attention_call import Call
+from anymetal.ops.attention.arguments import Call
 from anymetal.ops.declare.declare import Case, Cost
 
 Tensor = torch.Tensor
