@@ -98,4 +98,4 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 
 square.gradient(_keep, lambda ctx, dy: square_backward(dy, ctx.saved_tensors[0]))
-square_backward.no_gradient("a square is differentiated once")
+square_backward.without_gradient("a square is differentiated once")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anymetal.ops  # noqa: F401  (declares the operators)
 from anymetal.evidence.judge import TIMES_TORCH
-from anymetal.ops.declare.declare import OPERATORS
+from anymetal.ops.declare import OPERATORS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "accuracy.md"
 

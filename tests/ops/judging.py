@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from anymetal.evidence.judge import judge as judged
+from anymetal.ops.declare import AnyOperator
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
@@ -18,12 +18,18 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
 
 def doubled(value: Any) -> Any:
     """Floating point tensors in float64, anything else as it is."""
-    is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
-    return value.detach().cpu().double() if is_float else value
+    return converted(value, lambda tensor: tensor.detach().cpu().double())
 
 
 def differentiable(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def converted(value: Any, convert: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """A value with its floating point tensors converted, those of a list too."""
+    if isinstance(value, list):
+        return [converted(item, convert) for item in value]
+    return convert(value) if differentiable(value) else value
 
 
 def judge(result: Any, exact: Any, own: Any, where: str) -> None:
@@ -35,18 +41,32 @@ def judge(result: Any, exact: Any, own: Any, where: str) -> None:
     assert judgement.passed, f"{where}: {judgement}"
 
 
-def called(function: Callable[..., Any], args: list[Any], keywords: dict[str, Any]) -> Any:
-    """A call, and for the same gradient in every dtype the gradients of its tensors behind it."""
-    leaves = [arg.detach().clone().requires_grad_() if differentiable(arg) else arg for arg in args]
-    keywords = {
-        name: value.detach().clone().requires_grad_() if differentiable(value) else value
-        for name, value in keywords.items()
-    }
-    outputs = [out for out in tensors_of(function(*leaves, **keywords)) if out.requires_grad]
+def called(
+    function: Callable[..., Any],
+    args: list[Any],
+    keywords: dict[str, Any],
+    operator: AnyOperator | None = None,
+) -> Any:
+    """A call, and for the same gradient in every dtype the gradients of its tensors behind it.
+
+    `operator` is what the call is one of: what it mutates are results.
+    """
+    leaves: list[torch.Tensor] = []
+
+    def leaf(tensor: torch.Tensor) -> torch.Tensor:
+        leaves.append(tensor.detach().clone().requires_grad_())
+        return leaves[-1].clone() if operator is not None and operator.mutates else leaves[-1]
+
+    args = converted(args, leaf)
+    keywords = {name: converted(value, leaf) for name, value in keywords.items()}
+    if operator is None:
+        results = function(*args, **keywords)
+    else:
+        results = operator.outcome(function, args, keywords)
+    outputs = [out for out in tensors_of(results) if out.requires_grad]
     generator = torch.Generator().manual_seed(7)
     gradients = [
         torch.randn(out.shape, generator=generator).bfloat16().to(out.dtype).to(out.device)
         for out in outputs
     ]
-    wanted = [x for x in itertools.chain(leaves, keywords.values()) if differentiable(x)]
-    return torch.autograd.grad(outputs, wanted, gradients, allow_unused=True)
+    return torch.autograd.grad(outputs, leaves, gradients, allow_unused=True)

@@ -18,8 +18,7 @@ from anymetal import ops
 from anymetal.errors import LimitError
 from anymetal.evidence.judge import relative_error
 from anymetal.ops.attention import cases as attention_cases
-from anymetal.ops.declare import variants
-from anymetal.ops.declare.declare import OPERATORS, Case
+from anymetal.ops.declare import OPERATORS, Case, variants
 from anymetal.policy.policy import override
 
 CPU = torch.device("cpu")

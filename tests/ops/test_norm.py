@@ -14,7 +14,7 @@ from judging import judge
 import anymetal
 from anymetal import ops
 from anymetal.launch.guarded import watched
-from anymetal.ops.declare.declare import OPERATORS
+from anymetal.ops.declare import OPERATORS
 from anymetal.ops.norms.norm_rows import Norm
 from anymetal.policy.policy import override
 

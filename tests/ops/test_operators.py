@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from judging import called, differentiable, doubled, judge, tensors_of
+from judging import called, converted, differentiable, doubled, judge, tensors_of
 
 import anymetal
 import anymetal.ops
-from anymetal.ops.declare.declare import OPERATORS, Case, Operator
+from anymetal.ops.declare import OPERATORS, AnyOperator, Case
 
 CPU = torch.device("cpu")
 DIFFERENTIABLE = [name for name, operator in OPERATORS.items() if operator.differentiable]
@@ -41,17 +41,31 @@ def made(case: Case, dtype: torch.dtype) -> tuple[list[Any], dict[str, Any]]:
     return case.make(dtype, CPU, torch.Generator().manual_seed(zlib.crc32(case.name.encode())))
 
 
-def own(operator: Operator) -> Any:
+def own(operator: AnyOperator) -> Any:
     """Torch's own function, or the composition that the reference is."""
     return operator.baseline or operator.reference
 
 
-def exact_call(operator: Operator, args: list[Any], keywords: dict[str, Any]) -> Any:
+def exact_call(operator: AnyOperator, args: list[Any], keywords: dict[str, Any]) -> Any:
     doubles = {name: doubled(value) for name, value in keywords.items()}
-    return operator.reference(*[doubled(arg) for arg in args], **doubles)
+    return operator.outcome(operator.reference, doubled(args), doubles)
 
 
-def some(operator: Operator, count: int) -> list[Case]:
+def fresh(value: Any) -> Any:
+    """Tensors that an operator may mutate."""
+    return converted(value, torch.clone)
+
+
+def results_of(operator: AnyOperator, args: list[Any], keywords: dict[str, Any]) -> Any:
+    return operator.outcome(operator, args, keywords)
+
+
+def own_results(operator: AnyOperator, args: list[Any], keywords: dict[str, Any]) -> Any:
+    named = {name: fresh(value) for name, value in keywords.items()}
+    return operator.outcome(own(operator), fresh(args), named)
+
+
+def some(operator: AnyOperator, count: int) -> list[Case]:
     """A few cases that have elements, from the first to the last."""
     filled = [case for case in operator.cases if _filled(case)]
     step = max(1, (len(filled) - 1) // max(1, count - 1))
@@ -60,7 +74,15 @@ def some(operator: Operator, count: int) -> list[Case]:
 
 def _filled(case: Case) -> bool:
     args, _ = made(case, torch.float32)
-    return all(arg.numel() for arg in args if isinstance(arg, torch.Tensor))
+    return all(tensor.numel() for tensor in tensors_in(args))
+
+
+def tensors_in(values: Any) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list):
+            yield from tensors_in(value)
 
 
 @each_operator
@@ -78,9 +100,9 @@ def test_result_is_as_near_to_float64_as_torchs(name: str, dtype: torch.dtype) -
     for case in operator.cases:
         args, keywords = made(case, dtype)
         judge(
-            operator(*args, **keywords),
+            results_of(operator, fresh(args), keywords),
             exact_call(operator, args, keywords),
-            own(operator)(*args, **keywords),
+            own_results(operator, args, keywords),
             f"{name} {case.name}",
         )
 
@@ -91,12 +113,12 @@ def test_gradient_is_as_near_to_float64_as_torchs(name: str, dtype: torch.dtype)
     operator = OPERATORS[name]
     for case in operator.cases:
         args, keywords = made(case, dtype)
-        doubles = [doubled(arg) for arg in args]
+        doubles = doubled(args)
         double_keywords = {key: doubled(value) for key, value in keywords.items()}
         judge(
-            called(operator, args, keywords),
-            called(operator.reference, doubles, double_keywords),
-            called(own(operator), args, keywords),
+            called(operator, args, keywords, operator),
+            called(operator.reference, doubles, double_keywords, operator),
+            called(own(operator), args, keywords, operator),
             f"gradient of {name} {case.name}",
         )
 
@@ -105,17 +127,32 @@ def test_gradient_is_as_near_to_float64_as_torchs(name: str, dtype: torch.dtype)
 def test_operator_has_a_gradient_or_says_why_not(name: str) -> None:
     operator = OPERATORS[name]
     args, keywords = made(some(operator, 1)[0], torch.float32)
-    for arg in args:
-        if differentiable(arg):
-            arg.requires_grad_()
-    outputs = [out for out in tensors_of(operator(*args, **keywords)) if out.requires_grad]
+    args = with_gradients(operator, args)
+    reason = f"anymetal::{name} has no gradient: "
+    if operator.mutates and not operator.differentiable:
+        with pytest.raises(RuntimeError, match=reason):
+            operator(*args, **keywords)
+        return
+    results = results_of(operator, args, keywords)
+    outputs = [out for out in tensors_of(results) if out.requires_grad]
     assert outputs
     total = sum((out.sum() for out in outputs), start=torch.zeros(()))
     if operator.differentiable:
         total.backward()
     else:
-        with pytest.raises(RuntimeError, match=f"anymetal::{name} has no gradient: "):
+        with pytest.raises(RuntimeError, match=reason):
             total.backward()
+
+
+def with_gradients(operator: AnyOperator, args: list[Any]) -> list[Any]:
+    """Arguments that require gradients; what is mutated may be no leaf."""
+
+    def required(tensor: torch.Tensor) -> torch.Tensor:
+        leaf = tensor.requires_grad_()
+        return leaf * 1 if operator.mutates else leaf
+
+    required_args: list[Any] = converted(args, required)
+    return required_args
 
 
 @each_operator
@@ -123,7 +160,7 @@ def test_opcheck_passes(name: str) -> None:
     operator = OPERATORS[name]
     args, keywords = made(some(operator, 2)[-1], torch.float32)
     if operator.differentiable:
-        args = [arg.requires_grad_() if differentiable(arg) else arg for arg in args]
+        args = with_gradients(operator, args)
     overload = getattr(torch.ops.anymetal, name).default
     torch.library.opcheck(overload, tuple(args), keywords)
 
@@ -136,12 +173,12 @@ def test_compiled_call_and_gradient_are_the_same(name: str) -> None:
     compiled = torch.compile(
         lambda *args: operator(*args, **keywords), fullgraph=True, backend="aot_eager"
     )
-    for mine, eager in zip(
-        tensors_of(compiled(*args)), tensors_of(operator(*args, **keywords)), strict=True
-    ):
+    once = operator.outcome(compiled, fresh(args), {})
+    again = results_of(operator, fresh(args), keywords)
+    for mine, eager in zip(tensors_of(once), tensors_of(again), strict=True):
         torch.testing.assert_close(mine, eager, rtol=0, atol=0, equal_nan=True)
-    pairs = zip(called(compiled, args, {}), called(operator, args, keywords), strict=False)
-    for mine, eager in pairs:
+    gradients = called(compiled, args, {}, operator)
+    for mine, eager in zip(gradients, called(operator, args, keywords, operator), strict=False):
         torch.testing.assert_close(mine, eager, rtol=0, atol=0, equal_nan=True)
     torch._dynamo.reset()
 
@@ -152,7 +189,7 @@ def test_checker_is_silent(name: str) -> None:
     for case, start in zip(some(operator, 2), (1, 0), strict=False):
         args, keywords = made(case, torch.bfloat16)
         # An element further on, vectors are not aligned: the kernels that take one at a time.
-        args = [offset(arg, start)[0] if differentiable(arg) else arg for arg in args]
+        args = converted(args, lambda tensor, by=start: offset(tensor, by)[0])
         with anymetal.check() as report:
             operator(*args, **keywords)
         assert not report.findings, report
@@ -163,14 +200,19 @@ def test_virtual_mps_gives_the_same(name: str, mps: torch.device) -> None:
     operator = OPERATORS[name]
     for case in some(operator, 3):
         args, keywords = made(case, torch.float32)
-        moved = [_moved(arg, mps) for arg in args]
+        moved = _moved(args, mps)
         named = {key: _moved(value, mps) for key, value in keywords.items()}
-        same(operator(*moved, **named), operator(*args, **keywords))
         if operator.differentiable:
-            same(called(operator, moved, named), called(operator, args, keywords))
+            same(
+                called(operator, moved, named, operator),
+                called(operator, args, keywords, operator),
+            )
+        same(results_of(operator, moved, named), results_of(operator, args, keywords))
 
 
 def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, list):
+        return [_moved(item, device) for item in value]
     return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
@@ -192,17 +234,20 @@ def test_offset_views_over_a_sentinel(name: str) -> None:
     operator = OPERATORS[name]
     for case in some(operator, 3):
         args, keywords = made(case, torch.float16)
-        pairs = [offset(arg) if differentiable(arg) else (arg, None) for arg in args]
-        before = [around.clone() for _, around in pairs if around is not None]
-        moved = [inside for inside, _ in pairs]
-        judge(
-            operator(*moved, **keywords),
-            exact_call(operator, args, keywords),
-            own(operator)(*args, **keywords),
-            f"{name} {case.name} at an offset",
-        )
-        after = [around for _, around in pairs if around is not None]
-        for old, new in zip(before, after, strict=True):
+        exact = exact_call(operator, args, keywords)
+        torchs = own_results(operator, args, keywords)
+        outside: list[torch.Tensor] = []
+
+        def inside(tensor: torch.Tensor, kept: list[torch.Tensor] = outside) -> torch.Tensor:
+            view, around = offset(tensor)
+            kept += [around[:1], around[-1:]] if operator.mutates else [around]
+            return view
+
+        moved = converted(args, inside)
+        before = [around.clone() for around in outside]
+        where = f"{name} {case.name} at an offset"
+        judge(results_of(operator, moved, keywords), exact, torchs, where)
+        for old, new in zip(before, outside, strict=True):
             assert torch.equal(old.view(torch.int16), new.view(torch.int16))
 
 
@@ -229,11 +274,11 @@ def test_strided_inputs(name: str, strides: Any) -> None:
     operator = OPERATORS[name]
     for case in some(operator, 3):
         args, keywords = made(case, torch.float32)
-        strided = [strides(arg) if differentiable(arg) else arg for arg in args]
+        strided = converted(fresh(args), strides)
         judge(
-            operator(*strided, **keywords),
+            results_of(operator, strided, keywords),
             exact_call(operator, args, keywords),
-            own(operator)(*args, **keywords),
+            own_results(operator, args, keywords),
             f"{name} {case.name}",
         )
 
@@ -243,7 +288,7 @@ def test_strided_inputs(name: str, strides: Any) -> None:
 def test_wrong_dtype_says_which_operator_and_dtype(name: str, dtype: torch.dtype) -> None:
     operator = OPERATORS[name]
     args, keywords = made(some(operator, 1)[0], torch.float32)
-    wrong = [arg.to(dtype) if differentiable(arg) else arg for arg in args]
+    wrong = converted(args, lambda tensor: tensor.to(dtype))
     with pytest.raises(TypeError, match=rf"{name}: .*{str(dtype).removeprefix('torch.')}"):
         operator(*wrong, **keywords)
 

@@ -16,8 +16,7 @@ from judging import doubled, judge
 import anymetal
 from anymetal import ops
 from anymetal.errors import LimitError
-from anymetal.ops.declare import variants
-from anymetal.ops.declare.declare import Case
+from anymetal.ops.declare import Case, variants
 from anymetal.ops.paged.attention import Call, Launch, paged_attention_operator
 from anymetal.ops.paged.reference import paged_case, with_torch, with_torch_attention
 from anymetal.policy.policy import override

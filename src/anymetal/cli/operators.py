@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import anymetal.ops  # noqa: F401  (declares the operators)
 from anymetal.evidence.machine import best_device
-from anymetal.ops.declare.declare import OPERATORS, Operator
+from anymetal.ops.declare import OPERATORS, AnyOperator
 from anymetal.ops.declare.variants import DTYPE_NAMES
 
 Item = TypeVar("Item")
@@ -26,7 +26,7 @@ Device = Annotated[
 ]
 
 
-def chosen_operators(names: list[str] | None) -> list[Operator]:
+def chosen_operators(names: list[str] | None) -> list[AnyOperator]:
     """The operators that are named, their gradients with them; a wrong name is wrong usage."""
     for name in names or ():
         if name not in OPERATORS:
@@ -36,7 +36,7 @@ def chosen_operators(names: list[str] | None) -> list[Operator]:
     return [op for name, op in OPERATORS.items() if name in wanted or name in gradients]
 
 
-def forwards(operators: Sequence[Operator]) -> list[Operator]:
+def forwards(operators: Sequence[AnyOperator]) -> list[AnyOperator]:
     """Operators without the gradients of others: those are timed as backward passes."""
     gradients = {f"{name}_backward" for name in OPERATORS}
     kept = [operator for operator in operators if operator.name not in gradients]

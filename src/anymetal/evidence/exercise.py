@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from anymetal.evidence.judge import Judgement, flat, judge
-from anymetal.ops.declare.declare import Case, Operator
+from anymetal.ops.declare import AnyOperator, Case
 from anymetal.ops.declare.variants import DTYPE_NAMES
 
 Function = Callable[..., Any]
@@ -25,7 +25,7 @@ Convert = Callable[[torch.Tensor], torch.Tensor]
 class Exercise:
     """A call of an operator that can be made again and again with the same numbers."""
 
-    operator: Operator
+    operator: AnyOperator
     dtype: torch.dtype
     case: Case
     device: torch.device
@@ -87,21 +87,8 @@ class Exercise:
         return converted(args, _exact), {name: _convert(v, _exact) for name, v in kwargs.items()}
 
     def call(self, function: Function, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """What a call returns, or what it wrote where it returns nothing."""
-        result = function(*args, **kwargs)
-        if result is not None:
-            return result
-        return [args[i] for i in written_arguments(self.operator)]
-
-
-def written_arguments(operator: Operator) -> list[int]:
-    """The arguments that an operator changes in place, from its schema."""
-    schema = getattr(torch.ops.anymetal, operator.name).default._schema
-    return [
-        i
-        for i, a in enumerate(schema.arguments)
-        if a.alias_info is not None and a.alias_info.is_write
-    ]
+        """What a call gives, or what it wrote."""
+        return self.operator.outcome(function, args, kwargs)
 
 
 def differentiable(
@@ -109,7 +96,7 @@ def differentiable(
 ) -> tuple[list[Any], dict[str, Any], list[torch.Tensor]]:
     """Arguments whose floating point tensors take gradients, and those tensors.
 
-    The operator gets views of them: an operator that works in place must not change a leaf.
+    The operator gets copies of them: one that mutates its arguments must not change a leaf.
     """
     leaves: list[torch.Tensor] = []
 
@@ -117,7 +104,7 @@ def differentiable(
         if not tensor.is_floating_point():
             return tensor
         leaves.append(tensor.detach().requires_grad_())
-        return leaves[-1].view_as(leaves[-1])
+        return leaves[-1].clone()
 
     return converted(args, leaf), {n: _convert(v, leaf) for n, v in kwargs.items()}, leaves
 

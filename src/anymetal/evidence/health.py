@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from anymetal.checker.context import check
-from anymetal.evidence.exercise import Exercise, spread, written_arguments
+from anymetal.evidence.exercise import Exercise, spread
 from anymetal.evidence.judge import Judgement, judge, worst
-from anymetal.ops.declare.declare import Operator
+from anymetal.ops.declare import AnyOperator
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Plan:
     checker: bool = True
 
 
-def examine(operator: Operator, plan: Plan) -> Health:
+def examine(operator: AnyOperator, plan: Plan) -> Health:
     """Run one operator through everything; what it raises is a finding too."""
     start = time.perf_counter()
     health = Health(operator.name)
@@ -78,7 +78,7 @@ def examine(operator: Operator, plan: Plan) -> Health:
     return health
 
 
-def exercises(operator: Operator, plan: Plan) -> Iterator[Exercise]:
+def exercises(operator: AnyOperator, plan: Plan) -> Iterator[Exercise]:
     """Every dtype with a few of the cases."""
     for dtype in operator.dtypes:
         for case in spread(operator.cases, plan.cases):
@@ -126,7 +126,7 @@ def _examine_registration(exercise: Exercise | None, health: Health) -> None:
     if exercise is None:
         return
     args, kwargs = exercise.inputs()
-    if exercise.operator.differentiable and not written_arguments(exercise.operator):
+    if exercise.operator.differentiable and not exercise.operator.mutates:
         args = [
             a.requires_grad_() if isinstance(a, torch.Tensor) and a.is_floating_point() else a
             for a in args
@@ -140,7 +140,7 @@ def _examine_registration(exercise: Exercise | None, health: Health) -> None:
     _guarded("opcheck", exercise, health, act)
 
 
-def compare_engines(operator: Operator, plan: Plan) -> list[tuple[Exercise, Judgement]]:
+def compare_engines(operator: AnyOperator, plan: Plan) -> list[tuple[Exercise, Judgement]]:
     """The same calls on `plan.device` and on the CPU engine: the GPU judged as torch's own is.
 
     Here the CPU engine stands where torch stands elsewhere, so a GPU passes when its error against
@@ -157,7 +157,7 @@ def compare_engines(operator: Operator, plan: Plan) -> list[tuple[Exercise, Judg
     return compared
 
 
-def _smallest(operator: Operator, dtype: torch.dtype, plan: Plan) -> Exercise | None:
+def _smallest(operator: AnyOperator, dtype: torch.dtype, plan: Plan) -> Exercise | None:
     """A case in the middle: the first are empty or single elements, the last are long."""
     if not operator.cases:
         return None

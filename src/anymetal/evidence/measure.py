@@ -20,8 +20,7 @@ from anymetal.evidence.judge import Judgement, flat, judge, worst
 from anymetal.evidence.timing import Call, Times, measure, synchroniser
 from anymetal.evidence.workloads import bench_cases
 from anymetal.launch.guarded import watched
-from anymetal.ops.declare import variants
-from anymetal.ops.declare.declare import NAMESPACE, OPERATORS, Cost, Operator
+from anymetal.ops.declare import NAMESPACE, OPERATORS, AnyOperator, Cost, variants
 
 OURS, TORCH, NAIVE = "ours", "torch", "naive"
 CONTENDERS = (OURS, TORCH, NAIVE)
@@ -99,7 +98,7 @@ class Effort:
 
 
 def exercises(
-    operator: Operator, dtypes: Sequence[torch.dtype] | None, device: torch.device, sizes: int
+    operator: AnyOperator, dtypes: Sequence[torch.dtype] | None, device: torch.device, sizes: int
 ) -> Iterator[Exercise]:
     """What to measure of an operator."""
     for dtype in dtypes or operator.dtypes:
@@ -228,7 +227,7 @@ class _Costs(TorchDispatchMode):
             self._add(operator, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 
-    def _add(self, operator: Operator, args: Any, kwargs: dict[str, Any]) -> None:
+    def _add(self, operator: AnyOperator, args: Any, kwargs: dict[str, Any]) -> None:
         if operator.cost is None or self.bytes is None:
             self.bytes = None
             return
@@ -237,7 +236,9 @@ class _Costs(TorchDispatchMode):
         self.flops += cost.flops
 
 
-def _cost(operator: Operator, cost: Callable[..., Cost], args: Any, kwargs: dict[str, Any]) -> Cost:
+def _cost(
+    operator: AnyOperator, cost: Callable[..., Cost], args: Any, kwargs: dict[str, Any]
+) -> Cost:
     """An operator's cost of a call; options are passed by name, as the cases do."""
     names = [a.name for a in getattr(torch.ops.anymetal, operator.name).default._schema.arguments]
     first = next((i for i, a in enumerate(args) if not isinstance(a, torch.Tensor)), len(args))

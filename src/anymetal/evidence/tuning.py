@@ -10,13 +10,13 @@ from anymetal.evidence.exercise import Exercise
 from anymetal.evidence.judge import judge
 from anymetal.evidence.measure import BACKWARD, FORWARD, Contender, exercises
 from anymetal.evidence.sweep import Subject
-from anymetal.ops.declare.declare import Operator
+from anymetal.ops.declare import AnyOperator
 from anymetal.policy import policy
 from anymetal.policy.tuning_cache import key_for
 
 
 def subjects(
-    operators: Sequence[Operator], dtypes: Sequence[torch.dtype] | None, device: torch.device
+    operators: Sequence[AnyOperator], dtypes: Sequence[torch.dtype] | None, device: torch.device
 ) -> list[Subject]:
     """One for each question; of several shapes that ask the same one, the last decides."""
     found: dict[policy.Question, Subject] = {}

@@ -10,25 +10,21 @@ from typing import Any
 
 import torch
 
+from anymetal.ops.declare import AnyOperator, Case
 from anymetal.ops.declare.cases import random_case
-from anymetal.ops.declare.declare import Case, Operator
 
 # Elements of a tensor, and rows of the widths that models have.
 _SIZES = (1 << 12, 1 << 17, 1 << 21)
 _ROWS = ((8, 512), (32, 4096), (256, 8192))
 
 
-def bench_cases(operator: Operator) -> Sequence[Case]:
+def bench_cases(operator: AnyOperator) -> Sequence[Case]:
     """An operator's own cases for benchmarks, those of the table, or the largest of its tests."""
     return operator.bench or BENCH.get(operator.name) or operator.cases[-2:]
 
 
 def _elements(tensors: int) -> list[Case]:
     return [random_case(*[(size,)] * tensors) for size in _SIZES]
-
-
-def _with_bias() -> list[Case]:
-    return [random_case(shape, shape[-1:]) for shape in _ROWS]
 
 
 def _axpy(size: int) -> Case:
@@ -53,8 +49,4 @@ BENCH: dict[str, Sequence[Case]] = {
     "axpy": [_axpy(size) for size in _SIZES],
     "copy": _elements(1),
     **{name: _softmax() for name in ("softmax", "log_softmax")},
-    **{name: _elements(1) for name in ("swiglu_packed", "geglu_packed")},
-    **{name: _elements(1) for name in ("silu", "gelu", "sigmoid", "relu_squared")},
-    **{name: _elements(2) for name in ("swiglu", "geglu")},
-    **{name: _with_bias() for name in ("bias_gelu", "bias_silu")},
 }

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from anymetal.ops import modules
 from anymetal.ops.activations.biased import bias_gelu, bias_silu
-from anymetal.ops.activations.elementwise import gelu, relu_squared, sigmoid, sigmoid_, silu
 from anymetal.ops.activations.gated import geglu, swiglu
+from anymetal.ops.activations.plain import gelu, relu_squared, sigmoid, sigmoid_, silu
 from anymetal.ops.attention.attention import scaled_dot_product_attention
 from anymetal.ops.basics.basics import axpy, axpy_, copy, copy_, fill, fill_
 from anymetal.ops.declare import variants

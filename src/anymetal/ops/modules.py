@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from anymetal.ops.activations.biased import bias_gelu, bias_silu
-from anymetal.ops.activations.elementwise import gelu, relu_squared, sigmoid, silu
 from anymetal.ops.activations.gated import geglu, swiglu
+from anymetal.ops.activations.plain import gelu, relu_squared, sigmoid, silu
 from anymetal.ops.norms.group_norm import group_norm
 from anymetal.ops.norms.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 from anymetal.ops.rope.rope import BASE, rope

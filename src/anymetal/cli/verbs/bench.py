@@ -36,7 +36,7 @@ from anymetal.evidence.measure import (
     measure_rows,
 )
 from anymetal.evidence.timing import Times
-from anymetal.ops.declare.declare import Operator
+from anymetal.ops.declare import AnyOperator
 
 app = typer.Typer()
 
@@ -83,7 +83,7 @@ class Outputs:
 
 def run(
     console: Console,
-    operators: Sequence[Operator],
+    operators: Sequence[AnyOperator],
     device: torch.device,
     dtypes: list[str] | None,
     effort: Effort,

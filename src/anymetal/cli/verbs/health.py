@@ -20,7 +20,7 @@ from anymetal.evidence import accuracy, health_page
 from anymetal.evidence.health import Health, Plan, compare_engines, examine, passed
 from anymetal.evidence.judge import Judgement
 from anymetal.evidence.machine import describe
-from anymetal.ops.declare.declare import Operator
+from anymetal.ops.declare import AnyOperator
 
 DTYPES = ("fp32", "fp16", "bf16")
 
@@ -67,7 +67,7 @@ class Outputs:
 
 def run(
     console: Console,
-    operators: Sequence[Operator],
+    operators: Sequence[AnyOperator],
     device: torch.device,
     cases: int,
     outputs: Outputs,
@@ -100,7 +100,7 @@ def run(
 
 def compare(
     console: Console,
-    operators: Sequence[Operator],
+    operators: Sequence[AnyOperator],
     device: torch.device,
     cases: int,
     quiet: bool,
@@ -236,5 +236,5 @@ def _word(health: Health, part: str, done: bool) -> str:
     return "ok" if done else "-"
 
 
-def _name(operator: Operator) -> str:
+def _name(operator: AnyOperator) -> str:
     return operator.name

@@ -28,7 +28,7 @@ from anymetal.cli.screen import Json, console, finish
 from anymetal.evidence.machine import Machine, describe
 from anymetal.evidence.sweep import exported, sweep
 from anymetal.evidence.tuning import subjects
-from anymetal.ops.declare.declare import Operator
+from anymetal.ops.declare import AnyOperator
 from anymetal.policy.policy import Question, user_file
 from anymetal.policy.tuning_cache import Trial, Tuned, keep, read
 
@@ -67,7 +67,7 @@ class Outputs:
 
 def run(
     console: Console,
-    operators: Sequence[Operator],
+    operators: Sequence[AnyOperator],
     device: torch.device,
     dtypes: list[str] | None,
     seconds: float,

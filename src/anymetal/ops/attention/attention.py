@@ -129,7 +129,7 @@ def _gradient(ctx: Any, grad: Tensor, _: Any) -> tuple[Optional, ...]:
 
 
 attention_operator.gradient(_setup, _gradient)
-attention_backward.no_gradient("attention can be differentiated once")
+attention_backward.without_gradient("attention can be differentiated once")
 
 
 # --- public function ------------------------------------------------------------------------------

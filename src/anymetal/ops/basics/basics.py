@@ -7,11 +7,17 @@ from typing import Any
 
 import torch
 
-from anymetal.ops.activations.elementwise import check_input, check_pair, choice_for, launch_map
 from anymetal.ops.declare import variants
 from anymetal.ops.declare.cases import random_case
-from anymetal.ops.declare.checks import check_dtype, check_size, check_writable
+from anymetal.ops.declare.checks import (
+    check_dtype,
+    check_input,
+    check_pair,
+    check_size,
+    check_writable,
+)
 from anymetal.ops.declare.declare import FLOATS, Case, Cost, Operator
+from anymetal.ops.declare.elementwise import choice_for, launch_map
 from anymetal.ops.declare.in_place import InPlace
 from anymetal.ops.declare.kernel_file import SUFFIXES
 from anymetal.ops.declare.layout import as_rows, common_split, memory_order
@@ -137,7 +143,7 @@ def _keep_alpha(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 
 _axpy.gradient(_keep_alpha, lambda ctx, grad: (None, _axpy_backward(grad, ctx.alpha), grad))
-_axpy_backward.no_gradient("axpy can be differentiated once")
+_axpy_backward.without_gradient("axpy can be differentiated once")
 
 
 def _axpy_over(y: torch.Tensor, alpha: Number, x: torch.Tensor) -> None:

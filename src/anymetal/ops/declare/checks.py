@@ -8,6 +8,20 @@ import torch
 
 # Kernels count elements in 32 bits.
 MAX_ELEMENTS = 2**31 - 1
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def check_input(operator: str, tensor: torch.Tensor, name: str = "input") -> None:
+    """A tensor of a dtype that kernels have, with no more elements than they count."""
+    check_dtype(operator, name, tensor, FLOATS)
+    check_size(operator, name, tensor)
+
+
+def check_pair(operator: str, first: str, a: torch.Tensor, second: str, b: torch.Tensor) -> None:
+    """Two such tensors, alike in dtype, device and shape."""
+    check_input(operator, a, first)
+    check_like(operator, second, b, first, a)
+    check_shape(operator, second, b, a.shape, f"that of '{first}'")
 
 
 def check_dtype(

@@ -27,29 +27,40 @@ class KernelFile:
     torch.mps.compile_shader takes one string, so the shared headers are put into the text here.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = str(path.relative_to(FOLDER)) if path.is_relative_to(FOLDER) else path.name
 
     @functools.cached_property
     def text(self) -> str:
-        return _flattened(FOLDER / self.name, set())
+        return _flattened(self.path, set())
 
     def kernel(self, name: str, device: torch.device) -> Callable[..., None]:
         """The kernel called `name`, for tensors on `device`."""
         return self._guarded(name, device.type)
 
-    @functools.cache  # noqa: B019  (one KernelFile a module, alive as long as the process)
+    @functools.cache  # noqa: B019  (one KernelFile a file, alive as long as the process)
     def _guarded(self, name: str, device_type: str) -> GuardedKernel:
         kernel = getattr(self._library(device_type), name)
         if not isinstance(kernel, Kernel):  # torch's own takes tensors, numbers and lists
             kernel = Structs(kernel, name, reflected(Source(self.text, self.name))[name])
         return GuardedKernel(kernel, name)
 
-    @functools.cache  # noqa: B019  (one KernelFile a module, alive as long as the process)
+    @functools.cache  # noqa: B019  (one KernelFile a file, alive as long as the process)
     def _library(self, device_type: str) -> Any:
         if device_type == "mps":
             return torch.mps.compile_shader(self.text)
         return compile_shader(self.text, name=self.name)
+
+
+@functools.cache
+def kernel_file(path: Path | str) -> KernelFile:
+    """The one KernelFile of a file: all operators of a source share its compiled library.
+
+    A relative path starts at the folder of the operators.
+    """
+    absolute = FOLDER / path
+    return KernelFile(absolute) if absolute == path else kernel_file(absolute)
 
 
 def _flattened(path: Path, seen: set[Path]) -> str:

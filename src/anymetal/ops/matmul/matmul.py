@@ -422,7 +422,7 @@ def _linear_gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 
 
 _linear.gradient(_keep_linear, _linear_gradients)
-_linear_slope.no_gradient("linear with an activation can be differentiated once")
+_linear_slope.without_gradient("linear with an activation can be differentiated once")
 
 
 # --- addmm ----------------------------------------------------------------------------------------

@@ -17,12 +17,12 @@ import torch
 
 from anymetal.errors import PolicyError
 from anymetal.ops.declare import variants
-from anymetal.ops.declare.kernel_file import SUFFIXES, KernelFile
+from anymetal.ops.declare.kernel_file import SUFFIXES, kernel_file
 from anymetal.ops.declare.layout import aligned
 from anymetal.policy.policy import Choice, choose
 
 SIMDGROUP = 32
-KERNELS = KernelFile("matmul/matmul.metal")
+KERNELS = kernel_file("matmul/matmul.metal")
 # Functions of a sum, by the number that the kernels know them by.
 ACTIVATIONS = (None, "relu", "silu", "gelu", "gelu_tanh")
 # Rows that the kernels for few rows are made for, and columns that a simdgroup of `dots` takes.

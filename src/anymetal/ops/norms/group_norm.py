@@ -217,7 +217,7 @@ def _gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 
 
 group_norm_operator.gradient(_setup, _gradient)
-group_norm_backward.no_gradient("group_norm can be differentiated once")
+group_norm_backward.without_gradient("group_norm can be differentiated once")
 
 
 def group_norm(

@@ -222,7 +222,7 @@ class Family:
             return self._arranged(results[0], *used)
 
         forward.gradient(setup, gradient)
-        backward.no_gradient(f"{self.name} can be differentiated once")
+        backward.without_gradient(f"{self.name} can be differentiated once")
 
     def _arranged(
         self, dx: Optional, weight: Optional = None, bias: Optional = None

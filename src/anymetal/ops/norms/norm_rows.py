@@ -16,14 +16,14 @@ import torch
 from anymetal.nouns import SIMDGROUP
 from anymetal.ops.declare import variants
 from anymetal.ops.declare.declare import Operator
-from anymetal.ops.declare.kernel_file import SUFFIXES, KernelFile
+from anymetal.ops.declare.kernel_file import SUFFIXES, KernelFile, kernel_file
 from anymetal.ops.declare.layout import aligned, group_shape, row_stride
 from anymetal.policy.policy import Choice, choose
 
 FORWARD_SOURCE = "norms/norm.metal"
 BACKWARD_SOURCE = "norms/norm_backward.metal"
-FORWARD = KernelFile(FORWARD_SOURCE)
-BACKWARD = KernelFile(BACKWARD_SOURCE)
+FORWARD = kernel_file(FORWARD_SOURCE)
+BACKWARD = kernel_file(BACKWARD_SOURCE)
 
 # A team of threads keeps a row in registers.
 HELD_STRATEGIES = ("single_simdgroup", "single_group")

@@ -459,7 +459,7 @@ def _(*args: Any, **kwargs: Any) -> Tensor:
     return torch.empty_like(call.query, memory_format=torch.contiguous_format)
 
 
-paged_attention_operator.no_gradient(
+paged_attention_operator.without_gradient(
     "a cache is read while decoding, not while training. Use scaled_dot_product_attention"
 )
 

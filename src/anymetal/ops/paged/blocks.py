@@ -20,7 +20,7 @@ from anymetal.ops.declare.checks import (
     check_writable,
 )
 from anymetal.ops.declare.declare import DEVICES, FLOATS, LIBRARY, NAMESPACE
-from anymetal.ops.declare.kernel_file import SUFFIXES, KernelFile
+from anymetal.ops.declare.kernel_file import SUFFIXES, kernel_file
 from anymetal.ops.declare.layout import group_shape
 from anymetal.ops.paged.formats import (
     CACHES,
@@ -34,7 +34,7 @@ from anymetal.ops.paged.formats import (
 )
 from anymetal.policy.policy import choose
 
-KERNELS = KernelFile("paged/blocks.metal")
+KERNELS = kernel_file("paged/blocks.metal")
 INDICES = (torch.int32, torch.int64)
 # Words that blocks are copied in, by their size in bytes; the widest one where blocks are dense.
 _WORDS = {1: "uchar", 2: "ushort", 4: "uint", 16: "uint4"}

@@ -18,7 +18,7 @@ from anymetal.nouns import SIMDGROUP
 from anymetal.ops.declare import variants
 from anymetal.ops.declare.checks import check_dtype, check_like, check_shape, check_size
 from anymetal.ops.declare.declare import FLOATS, Cost, Operator
-from anymetal.ops.declare.kernel_file import SUFFIXES, KernelFile
+from anymetal.ops.declare.kernel_file import SUFFIXES, KernelFile, kernel_file
 from anymetal.ops.declare.layout import row_stride
 from anymetal.ops.quantised.quantize import (
     Quantized,
@@ -37,8 +37,8 @@ from anymetal.policy.policy import Choice, choose
 
 MATVEC_SOURCE = "quantised/matvec.metal"
 MATMUL_SOURCE = "quantised/matmul.metal"
-MATVEC = KernelFile(MATVEC_SOURCE)
-MATMUL = KernelFile(MATMUL_SOURCE)
+MATVEC = kernel_file(MATVEC_SOURCE)
+MATMUL = kernel_file(MATMUL_SOURCE)
 # As the kernels count them.
 ACTIVATIONS = {"none": 0, "silu": 1, "gelu": 2, "gelu_tanh": 3}
 
@@ -354,7 +354,7 @@ _backward = Operator(
     cost=_backward_cost,
     differentiable=False,
 )
-_backward.no_gradient("quantized_linear can be differentiated once")
+_backward.without_gradient("quantized_linear can be differentiated once")
 
 
 def _slopes(

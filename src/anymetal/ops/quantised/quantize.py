@@ -275,7 +275,7 @@ _quantize = Operator(
     cost=_quantize_cost,
     differentiable=False,
 )
-_quantize.no_gradient("codes are integers; quantise what is trained already")
+_quantize.without_gradient("codes are integers; quantise what is trained already")
 
 
 def _checked_scheme(
@@ -448,7 +448,7 @@ _dequantize = Operator(
     cost=_dequantize_cost,
     differentiable=False,
 )
-_dequantize.no_gradient("quantised weights carry none; train in floating point")
+_dequantize.without_gradient("quantised weights carry none; train in floating point")
 
 
 def _checked_dtype(scales: Tensor, dtype: ScalarType | None) -> ScalarType:

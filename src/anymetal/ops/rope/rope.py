@@ -493,7 +493,7 @@ def _to_table(call: Call, table: Optional, tokens: Tensor) -> Tensor:
 
 
 rope_operator.gradient(_setup, _gradient)
-rope_backward.no_gradient("rope can be differentiated once")
+rope_backward.without_gradient("rope can be differentiated once")
 
 
 # --- public function ------------------------------------------------------------------------------

@@ -248,7 +248,7 @@ class Softmax:
             return backward(grad, *ctx.saved_tensors, ctx.dim, ctx.input_dtype), None, None
 
         forward.gradient(keep, gradient)
-        backward.no_gradient(f"{self.name} can be differentiated once")
+        backward.without_gradient(f"{self.name} can be differentiated once")
 
 
 def _checked(

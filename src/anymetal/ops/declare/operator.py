@@ -1,0 +1,360 @@
+"""One typed function declares an operator; registration, tests, benchmarks, health and docs follow.
+
+See the package's docstring for how to declare one.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import torch
+
+from anymetal.ops.declare.checks import FLOATS
+from anymetal.ops.declare.derivatives import (
+    Backward,
+    Call,
+    Gradients,
+    above,
+    reference_gradient,
+)
+from anymetal.ops.declare.dtypes import Autocast, Mixed, called_in_one_dtype, register_autocast
+from anymetal.ops.declare.kernel_file import SUFFIXES, kernel_file
+from anymetal.ops.declare.signature import signature_of, tensors_of
+from anymetal.policy.tuning_cache import register_source
+
+NAMESPACE = "anymetal"
+DEVICES = ("CPU", "MPS")
+LIBRARY = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
+OPERATORS: dict[str, AnyOperator] = {}
+
+Function = Callable[..., Any]
+Make = Callable[[torch.dtype, torch.device, torch.Generator], tuple[list[Any], dict[str, Any]]]
+P = ParamSpec("P")
+R = TypeVar("R")
+P2 = ParamSpec("P2")
+R2 = TypeVar("R2")
+F = TypeVar("F", bound=Function)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The least memory traffic of a call, in bytes, and its arithmetic."""
+
+    read: int
+    write: int
+    flops: int = 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to call an operator: `make(dtype, device, generator)` gives args and kwargs."""
+
+    name: str
+    make: Make
+
+
+@dataclass(frozen=True, kw_only=True)
+class operator:
+    """Declares the operator that a function with typed arguments describes.
+
+    The function checks the arguments and makes room for the results. That is all that tracing
+    needs, so it is the fake too; `run` fills what it made. A leading underscore of its name is no
+    part of the operator's: it leaves the name to a public function with other arguments.
+    """
+
+    source: str  # a .metal file beside the declaration
+    reference: Function  # torch's operators; called in float64 to judge, and for derivatives
+    cases: Sequence[Case]
+    mutates: Sequence[str] = ()  # arguments that are written; such an operator has no results
+    functional: Function | None = None  # gives what it writes, for autograd
+    results: Sequence[str] = ("output",)
+    no_gradient: str | None = None  # why there is none
+    twice: bool = False  # gradients of gradients are those of the reference
+    mixed: Mixed | None = None
+    autocast: Autocast | None = None
+    dtypes: Sequence[torch.dtype] = FLOATS
+    cost: Callable[..., Cost] | None = None
+    baseline: Function | None = None  # torch's own, where it is not the reference
+    naive: Function | None = None  # the plain composition that people write instead
+    bench: Sequence[Case] = ()  # what is timed, where it is not the last cases
+    name: str = ""
+
+    def __call__(self, room: Callable[P, R]) -> Operator[P, R]:
+        return Operator(room, self)
+
+
+class Operator(Generic[P, R]):
+    """The operator `anymetal::name`, callable as the function that declares it."""
+
+    def __init__(self, room: Callable[P, R], declared: operator) -> None:
+        functools.update_wrapper(self, room)
+        self.room: Function = room
+        self.name = declared.name or room.__name__.lstrip("_")
+        self.signature = signature_of(room, self.name, declared.mutates)
+        self.names = self.signature.names
+        self.mutates, self.results = tuple(declared.mutates), tuple(declared.results)
+        self.reference, self.cases = declared.reference, list(declared.cases)
+        self.baseline, self.naive = declared.baseline, declared.naive
+        self.bench, self.cost = list(declared.bench), declared.cost
+        self.dtypes, self.mixed = tuple(declared.dtypes), declared.mixed
+        self.autocast, self.twice = declared.autocast, declared.twice
+        self.no_gradient = declared.no_gradient or "none is declared"
+        self.functional = declared.functional
+        self.kernels = kernel_file(Path(inspect.getfile(room)).parent / declared.source)
+        self.kept: frozenset[str] = frozenset()
+        self.optional_gradients = False
+        self._backward: Backward | None = None
+        self._run: Function | None = None
+        self._register()
+
+    def _register(self) -> None:
+        if self.name in OPERATORS:
+            raise ValueError(f"operator {self.name!r} is declared twice")
+        if self.functional is not None and len(self.mutates) != 1:
+            raise ValueError(f"operator {self.name!r}: `functional` needs one mutated argument")
+        LIBRARY.define(self.signature.schema)  # type: ignore[no-untyped-call]
+        for key in DEVICES:
+            LIBRARY.impl(self.name, self._on_device, key)  # type: ignore[no-untyped-call]
+        LIBRARY.impl(self.name, self._above_autograd, "Autograd")  # type: ignore[no-untyped-call]
+        torch.library.register_fake(self.qualified, self._fake, lib=LIBRARY)
+        register_autocast(self, LIBRARY)
+        register_source(self.name, lambda: self.kernels.text)
+        OPERATORS[self.name] = self
+
+    # --- calling ----------------------------------------------------------------------------------
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        packet = getattr(torch.ops.anymetal, self.name)
+        if self.mixed is not None:
+            result = called_in_one_dtype(packet, self.mixed, args, kwargs)
+        else:
+            result = packet(*args, **kwargs)
+        if self.mutates:
+            # As torch's own, it returns what it wrote; annotated with None, nobody looks.
+            return self.signature.bind(args, kwargs)[self.mutates[0]]  # type: ignore[no-any-return]
+        return result  # type: ignore[no-any-return]
+
+    @property
+    def overload(self) -> Any:
+        return getattr(torch.ops.anymetal, self.name).default
+
+    @property
+    def qualified(self) -> str:
+        return f"{NAMESPACE}::{self.name}"
+
+    @property
+    def differentiable(self) -> bool:
+        return self._backward is not None or self.functional is not None
+
+    def outcome(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What a call gives: its results, or what it wrote where it mutates arguments.
+
+        `function` is the operator or one with its arguments, such as the reference.
+        """
+        results = function(*args, **kwargs)
+        if not self.mutates:
+            return results
+        values = self.signature.bind(args, kwargs)
+        return list(tensors_of(values[name] for name in self.mutates))
+
+    # --- kernels ----------------------------------------------------------------------------------
+
+    def run(self, function: F) -> F:
+        """Registers what fills the results: `function(results, *arguments)`.
+
+        A mutating operator has none: `function(*arguments)` writes into its arguments.
+        """
+        self._run = function
+        return function
+
+    def kernel(self, name: str, tensor: torch.Tensor) -> Callable[..., None]:
+        """The instance of a kernel for a tensor's dtype and device."""
+        return self.kernels.kernel(f"{name}_{self.suffix(tensor)}", tensor.device)
+
+    def suffix(self, tensor: torch.Tensor) -> str:
+        if tensor.dtype not in self.dtypes:
+            expected = ", ".join(str(dtype).removeprefix("torch.") for dtype in self.dtypes)
+            raise TypeError(f"{self.name}: dtype {tensor.dtype} is not supported; use {expected}")
+        return SUFFIXES[tensor.dtype]
+
+    def _on_device(self, *args: Any, **kwargs: Any) -> Any:
+        results = self.room(*args, **kwargs)
+        if self._run is None:
+            raise NotImplementedError(f"{self.qualified}: no function is registered by `run`")
+        if self.mutates:
+            self._run(*args, **kwargs)
+            return None
+        self._run(results, *args, **kwargs)
+        return results
+
+    def _fake(self, *args: Any, **kwargs: Any) -> Any:
+        results = self.room(*args, **kwargs)
+        return None if self.mutates else results
+
+    # --- derivatives ------------------------------------------------------------------------------
+
+    def gradient(
+        self,
+        *,
+        of: Sequence[str] = (),
+        reference: Function | None = None,
+        cases: Sequence[Case] | None = None,
+        cost: Callable[..., Cost] | None = None,
+        source: str | None = None,
+        name: str = "",
+    ) -> Callable[[Callable[P2, R2]], Operator[P2, R2]]:
+        """Declares the operator that gives the gradients of the arguments `of`, or all tensors.
+
+        Its arguments say what it needs, by name: `grad` (then `grad_<result>` for each further
+        result), arguments of this operator, and its results. Those are kept. Reference and cases
+        follow from this operator's, where it takes no results.
+        """
+        wanted = tuple(of) or self._tensor_names()
+
+        def declare(room: Callable[P2, R2]) -> Operator[P2, R2]:
+            declared = operator(
+                source=source or str(self.kernels.path),
+                reference=reference or _Derived(self, wanted),
+                cases=(),
+                cost=cost,
+                dtypes=self.dtypes,
+                no_gradient=f"{self.name} can be differentiated once",
+                name=name,
+            )
+            made = Operator(room, declared)
+            made.cases = list(cases) if cases is not None else _derived_cases(self, made)
+            self.backward(keep=[n for n in made.names if n not in self._gradient_names()])(
+                _by_operator(self, made, wanted)
+            )
+            self.optional_gradients = _has_optional(room, self._gradient_names())
+            if isinstance(made.reference, _Derived):
+                made.reference.bind(made)
+            if self.twice:
+                made.differentiate_by_reference()
+            return made
+
+        return declare
+
+    def backward(self, *, keep: Sequence[str] = ()) -> Callable[[F], F]:
+        """Registers `function(call, *gradients)`, which gives gradients by the arguments' names.
+
+        `call` has the arguments as attributes; tensors, and results by their names, where `keep`
+        names them. A gradient annotated as optional is None where no one used that result.
+        """
+        unknown = set(keep) - {*self.names, *self.results}
+        if unknown:
+            raise ValueError(f"{self.name} keeps {sorted(unknown)}, no arguments or results of it")
+
+        def register(function: F) -> F:
+            self._backward, self.kept = function, frozenset(keep)
+            hints = list(inspect.signature(function).parameters)[1:]
+            self.optional_gradients = _has_optional(function, hints)
+            return function
+
+        return register
+
+    def differentiate_by_reference(self) -> None:
+        """Takes the gradients from the reference, made of torch's operators."""
+        names = self._tensor_names()
+        gradient = reference_gradient(self, names)
+
+        def backward(call: Call, *gradients: torch.Tensor) -> Gradients:
+            values = {name: getattr(call, name) for name in self.names}
+            found = gradient(values, *gradients)
+            return {name: value for name, value in found.items() if call.needs(name)}
+
+        self._backward, self.kept = backward, frozenset(self.names)
+
+    def differentiate(self, call: Call, *gradients: Any) -> Gradients:
+        if self._backward is None:
+            raise RuntimeError(f"{self.qualified} has no gradient: {self.no_gradient}")
+        return self._backward(call, *gradients)
+
+    def below_autograd(self, values: dict[str, Any]) -> Any:
+        args, kwargs = self.signature.split(values)
+        with torch._C._AutoDispatchBelowAutograd():
+            return self.overload(*args, **kwargs)
+
+    def _above_autograd(self, *args: Any, **kwargs: Any) -> Any:
+        return above(self, self.signature.bind(args, kwargs))
+
+    def _gradient_names(self) -> list[str]:
+        return ["grad", *(f"grad_{name}" for name in self.results[1:])]
+
+    def _tensor_names(self) -> tuple[str, ...]:
+        arguments = self.overload._schema.arguments
+        return tuple(a.name for a in arguments if "Tensor" in str(a.type))
+
+
+AnyOperator = Operator[..., Any]
+
+
+def _has_optional(function: Function, names: Sequence[str]) -> bool:
+    """Whether one of these arguments of a function may be None."""
+    hints = typing.get_type_hints(function)
+    return any(type(None) in typing.get_args(hints.get(name)) for name in names)
+
+
+def _by_operator(forward: AnyOperator, backward: AnyOperator, wanted: Sequence[str]) -> Backward:
+    """Gradients that one operator gives, in the order of `wanted`."""
+
+    def gradient(call: Call, *gradients: Any) -> Gradients:
+        given = dict(zip(forward._gradient_names(), gradients, strict=True))
+        values = {n: given[n] if n in given else getattr(call, n) for n in backward.names}
+        args, kwargs = backward.signature.split(values)
+        found = backward(*args, **kwargs)
+        listed = [found] if isinstance(found, torch.Tensor) else found
+        return {name: value for name, value in zip(wanted, listed, strict=True) if call.needs(name)}
+
+    return gradient
+
+
+class _Derived:
+    """The reference of a gradient: that of the operator, differentiated by torch."""
+
+    def __init__(self, forward: AnyOperator, wanted: tuple[str, ...]) -> None:
+        self._forward, self._wanted = forward, wanted
+        self._gradient = reference_gradient(forward, wanted)
+
+    def bind(self, backward: AnyOperator) -> None:
+        unknown = set(backward.names) - {*self._forward.names, *self._forward._gradient_names()}
+        if unknown:
+            raise ValueError(f"{backward.name} takes {sorted(unknown)}: give it a reference")
+        self._signature = backward.signature
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given = self._signature.bind(args, kwargs)
+        gradients = [given[name] for name in self._forward._gradient_names()]
+        defaults = self._forward.signature.defaults
+        values = {name: given.get(name, default) for name, default in defaults.items()}
+        found = self._gradient(values, *gradients)
+        results = tuple(found[name] for name in self._wanted)
+        return results[0] if len(results) == 1 else results
+
+
+def _derived_cases(forward: AnyOperator, backward: AnyOperator) -> list[Case]:
+    """An operator's cases with gradients of its results, as its gradient takes them."""
+
+    def derived(case: Case) -> Case:
+        def make(
+            dtype: torch.dtype, device: torch.device, generator: torch.Generator
+        ) -> tuple[list[Any], dict[str, Any]]:
+            args, kwargs = case.make(dtype, device, generator)
+            results = forward.reference(*args, **kwargs)
+            listed = [results] if isinstance(results, torch.Tensor) else list(results)
+            values = forward.signature.bind(args, kwargs)
+            values |= dict(zip(forward.results, listed, strict=False))
+            for name, result in zip(forward._gradient_names(), listed, strict=False):
+                noise = torch.randn(result.shape, generator=generator)
+                values[name] = noise.to(result.dtype).to(device)
+            return backward.signature.split({name: values[name] for name in backward.names})
+
+        return Case(case.name, make)
+
+    return [derived(case) for case in forward.cases]
