@@ -25,7 +25,7 @@ from workloads import Workload
 
 ENGINE_VARIABLE = "ANYMETAL_ENGINE"
 COROUTINE = "coroutine"
-REGIONS = "regions"
+SIMDGROUP = "simdgroup"
 
 INSTALL_POCL = (
     "PoCL is not installed, so its column is missing. On Debian or Ubuntu:\n"
@@ -58,7 +58,7 @@ class Contender:
 def engine_names() -> tuple[str, ...]:
     """The engines of this version, the reference first: those the setting can choose from."""
     known = any(setting.variable == ENGINE_VARIABLE for setting in settings.ALL)
-    return (COROUTINE, REGIONS) if known else (COROUTINE,)
+    return (COROUTINE, SIMDGROUP) if known else (COROUTINE,)
 
 
 def arguments_of(workload: Workload) -> list[torch.Tensor | float]:

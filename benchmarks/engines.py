@@ -28,7 +28,7 @@ from contenders import (
     COROUTINE,
     INSTALL_POCL,
     POCL_BUILDS,
-    REGIONS,
+    SIMDGROUP,
     Contender,
     Pocl,
     compile_call,
@@ -81,10 +81,10 @@ class Row:
         return self.against(TORCH, engine)
 
     def compile_ratio(self) -> float | None:
-        """The region engine's compile time over the coroutine engine's."""
-        if REGIONS not in self.compiles:
+        """The simdgroup engine's compile time over the coroutine engine's."""
+        if SIMDGROUP not in self.compiles:
             return None
-        return self.compiles[REGIONS].minimum / self.compiles[COROUTINE].minimum
+        return self.compiles[SIMDGROUP].minimum / self.compiles[COROUTINE].minimum
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Results:
 
     def goals(self) -> list[Goal]:
         goals = [*self.compile_goals(), *self.speed_goals()]
-        return [*goals, *self.region_goals()] if REGIONS in ENGINES else goals
+        return [*goals, *self.simdgroup_goals()] if SIMDGROUP in ENGINES else goals
 
     def compile_goals(self) -> list[Goal]:
         if self.compiles is None:
@@ -137,9 +137,9 @@ class Results:
             Goal("coroutine, second slowest", 2, "x", known[-2] if complete else None),
         ]
 
-    def region_goals(self) -> list[Goal]:
+    def simdgroup_goals(self) -> list[Goal]:
         """Faster than PoCL by 1.3 wherever PoCL can run; torch where it has kernels of its own."""
-        against_pocl = [row.against_pocl(REGIONS) for row in self.rows]
+        against_pocl = [row.against_pocl(SIMDGROUP) for row in self.rows]
         known = [ratio for ratio in against_pocl if ratio is not None]
         compiles = [row.compile_ratio() for row in self.rows]
         longest = [ratio for ratio in compiles if ratio is not None]
@@ -151,16 +151,16 @@ class Results:
             "simdgroup_matmul": 6,
         }
         return [
-            Goal("regions, slowest against PoCL", 1 / 1.3, "x", max(known, default=None)),
+            Goal("simdgroup, slowest against PoCL", 1 / 1.3, "x", max(known, default=None)),
             *(
-                Goal(f"regions, {name} against torch", limit, "x", self.ratio_of(name))
+                Goal(f"simdgroup, {name} against torch", limit, "x", self.ratio_of(name))
                 for name, limit in torch_limits.items()
             ),
-            Goal("regions, compile against coroutine", 3, "x", max(longest, default=None)),
+            Goal("simdgroup, compile against coroutine", 3, "x", max(longest, default=None)),
         ]
 
     def ratio_of(self, name: str) -> float | None:
-        return next((row.against_torch(REGIONS) for row in self.rows if row.name == name), None)
+        return next((row.against_torch(SIMDGROUP) for row in self.rows if row.name == name), None)
 
 
 def contenders_for(workload: Workload, pocl: Pocl | None) -> dict[str, Contender]:

@@ -21,8 +21,8 @@ import conformance.cases  # noqa: F401  (fills the list of cases)
 from anymetal import settings
 from anymetal.checker.finding import Finding
 from anymetal.cli.explain import explain
+from anymetal.engines.compiler import Compiler
 from anymetal.errors import ToolchainError
-from anymetal.launch.workshop import Workshop
 from anymetal.nouns import Source
 from conformance.case import Case, Launch
 from conformance.lint import C10_KERNELS
@@ -65,7 +65,7 @@ def compared(outcome: Outcome, files: dict[str, Path]) -> Outcome:
     if outcome.error is None:
         return outcome
     case, file = outcome.case, files[outcome.case.file]
-    row = explain(workshop(file), case.kernel)
+    row = explain(compiler_of(file), case.kernel)
     if row["engine"] == REFERENCE:
         return replace(outcome, engines=f"{REFERENCE}: {row['why']}")
     races = any("race" in finding.kind for finding in outcome.findings)
@@ -82,8 +82,8 @@ def judge_engines(outcome: Outcome, different: list[str], *, races: bool) -> Out
 
 
 @functools.cache
-def workshop(file: Path) -> Workshop:
-    return Workshop(Source(file.read_text(), name=file.name))
+def compiler_of(file: Path) -> Compiler:
+    return Compiler(Source(file.read_text(), name=file.name))
 
 
 def different_on_engines(case: Case, file: Path) -> list[str]:

@@ -123,4 +123,4 @@ def test_upward_import_is_found(text: str, module: str) -> None:
 
 def test_downward_import_is_fine() -> None:
     text = "import torch\nfrom anymetal.store.cache import Store\nfrom anymetal import msl"
-    assert upward(text, "anymetal.launch.workshop") == []
+    assert upward(text, "anymetal.engines.compiler") == []

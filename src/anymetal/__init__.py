@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from anymetal import device, ops
     from anymetal.checker.context import check
-    from anymetal.launch.shader import Kernel, ShaderLibrary, compile_shader
+    from anymetal.launch.kernel import Kernel
+    from anymetal.launch.shader import ShaderLibrary, compile_shader
 
 __version__ = "0.1.0"
 

@@ -1,4 +1,4 @@
-"""Every exception anymetal raises on purpose."""
+"""Every exception anymetal raises on purpose, and every warning it gives about kernels."""
 
 from __future__ import annotations
 
@@ -36,6 +36,10 @@ class EngineError(AnymetalError, RuntimeError):
     """An engine cannot run this kernel."""
 
 
+class Unsuitable(EngineError):
+    """This engine cannot run a kernel, or not with these threadgroups; another one may."""
+
+
 class LimitError(EngineError, ValueError):
     """More threads, threadgroup memory or buffers than an Apple GPU has, and where, if known."""
 
@@ -46,6 +50,10 @@ class LimitError(EngineError, ValueError):
 
 class PolicyError(AnymetalError, ValueError):
     """A launch policy is missing, or a file of policies has a mistake."""
+
+
+class KernelWarning(UserWarning):
+    """Something in a source that compiles here and that Apple's compiler refuses."""
 
 
 class OutOfBlocks(AnymetalError, RuntimeError):

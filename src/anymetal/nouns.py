@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -153,24 +154,43 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Program:
-    """One kernel, compiled to IR for one set of function constants. Engines start from here."""
+class Outline:
+    """What is known of a source that compiles: enough to ask for its kernels."""
 
-    name: str
-    ir: str
-    arguments: tuple[Argument, ...]
-    key: str
-    max_total_threads: int | None = None
-    threadgroup_variables: tuple[ThreadgroupVariable, ...] = ()
-    first_line: int = 1  # line of the compiled text where the prepared text starts
+    kernels: tuple[str, ...]
+    constants: tuple[FunctionConstant, ...]
+    dependencies: tuple[tuple[str, str], ...]  # files it included, with their digests
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Launch:
-    """One dispatch: addresses in buffer order (0 where nothing is bound) and the shape of the
-    grid."""
+class Target:
+    """How a front end compiles kernels for the engines of one machine.
 
-    buffers: tuple[int, ...]
-    threads: tuple[int, int, int]
-    group_size: tuple[int, int, int]
-    threadgroup_memory: dict[int, int] = field(default_factory=dict)
+    `flags` are clang's (triple, processor). `header`, found in `include_dirs`, declares what
+    `thunk(entry, function)` uses: the text of the function that an engine calls, which passes its
+    own description of a thread on to the kernel's parameters.
+    """
+
+    name: str
+    flags: tuple[str, ...]
+    include_dirs: tuple[Path, ...]
+    header: str
+    thunk: Callable[[EntryPoint, str], str]
+
+
+@dataclass(frozen=True)
+class Program:
+    """One kernel, compiled to IR for one target and one set of function constants."""
+
+    entry: EntryPoint
+    ir: str
+    arguments: tuple[Argument, ...]
+    source_map: SourceMap
+    constants: tuple[FunctionConstant, ...] = ()
+    threadgroup_variables: tuple[ThreadgroupVariable, ...] = ()
+    first_line: int = 1  # line of the compiled text where the prepared text starts
+
+    @property
+    def name(self) -> str:
+        return self.entry.name

@@ -16,9 +16,11 @@ class Setting:
     variable: str
     default: str
     meaning: str
+    former: tuple[tuple[str, str], ...] = ()  # words of earlier versions, and today's for them
 
     def text(self) -> str:
-        return os.environ.get(self.variable, self.default)
+        text = os.environ.get(self.variable, self.default)
+        return dict(self.former).get(text, text)
 
     def number(self) -> float:
         try:
@@ -58,8 +60,9 @@ TIME_LIMIT = Setting(
 ENGINE = Setting(
     "ANYMETAL_ENGINE",
     "auto",
-    "how kernels run on the CPU: regions (vectors), coroutine (the reference), or auto, which is "
-    "regions where it can and coroutine elsewhere",
+    "how kernels run on the CPU: simdgroup (vectors; earlier called regions), coroutine (the "
+    "reference), or auto, which is simdgroup where it can and coroutine elsewhere",
+    former=(("regions", "simdgroup"),),
 )
 FAST_MATH = Setting(
     "PYTORCH_MPS_FAST_MATH", "0", "1 compiles kernels with fast math, as PyTorch on a Mac does"

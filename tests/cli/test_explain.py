@@ -49,7 +49,7 @@ def test_a_table_of_engines(monkeypatch: pytest.MonkeyPatch, file: Path) -> None
     result = explained(file)
     assert result.exit_code == 0
     plain, other = rows_of(result)
-    assert plain == ["plain", "regions", ""]
+    assert plain == ["plain", "simdgroup", ""]
     assert other[:2] == ["through_a_table", "coroutine"]
     assert other[2].startswith("indirect call: ")
 
@@ -57,7 +57,7 @@ def test_a_table_of_engines(monkeypatch: pytest.MonkeyPatch, file: Path) -> None
 def test_json(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     monkeypatch.setenv("ANYMETAL_ENGINE", "auto")
     plain, other = json.loads(explained(file, "--json").stdout)["kernels"]
-    assert plain == {"name": "plain", "engine": "regions", "why": ""}
+    assert plain == {"name": "plain", "engine": "simdgroup", "why": ""}
     assert (other["name"], other["engine"]) == ("through_a_table", "coroutine")
     assert "indirect call" in other["why"]
 
@@ -68,9 +68,9 @@ def test_an_engine_chosen_by_hand(monkeypatch: pytest.MonkeyPatch, file: Path) -
         ["plain", "coroutine", "ANYMETAL_ENGINE=coroutine"],
         ["through_a_table", "coroutine", "ANYMETAL_ENGINE=coroutine"],
     ]
-    monkeypatch.setenv("ANYMETAL_ENGINE", "regions")
+    monkeypatch.setenv("ANYMETAL_ENGINE", "simdgroup")
     plain, other, *_ = rows_of(explained(file))
-    assert plain[1] == "regions"
+    assert plain[1] == "simdgroup"
     assert other[1] == "none"
 
 

@@ -166,7 +166,7 @@ def test_processes_that_start_at_once_wait_for_one_build(tmp_path: Path) -> None
     compiler = tmp_path / "cxx"
     compiler.write_text(
         f"#!/bin/sh\n[ $1 = --version ] && echo slow && exit\necho x >> {tmp_path}/calls\n"
-        "sleep 1\nfor last; do [ $previous = -o ] && echo library > $last; previous=$last; done\n"
+        'sleep 1\nfor last; do [ "$previous" = -o ] && echo library > $last; previous=$last; done\n'
         "exit 0\n"
     )
     compiler.chmod(0o755)

@@ -9,9 +9,10 @@ import re
 
 import llvmlite.binding as llvm
 import pytest
-from regions_cases import source
+from simdgroup_cases import source
 
-from anymetal.engines.cpu.simdgroups import RegionsEngine
+from anymetal.engines.cpu.simdgroups.engine import SimdgroupEngine
+from anymetal.engines.cpu.target import HOST
 from anymetal.msl.compile import compile_program
 from anymetal.msl.prepare import prepare
 from anymetal.nouns import Source
@@ -78,8 +79,8 @@ def test_vector_code_is_complete(
     name: str, processor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(matrix, "_CONVENTION", "ccc")  # the other is for x86 alone
-    program = compile_program(prepare(Source(source(BODIES[name]))), "f", {})
-    written = RegionsEngine().compile(program).written[GroupShape(32, complete=True)]
+    program = compile_program(prepare(Source(source(BODIES[name]))), "f", {}, HOST)
+    written = SimdgroupEngine().compile(program).written[GroupShape(32, complete=True)]
     assembly = made_for(written.text, *PROCESSORS[processor])
     named = set(re.findall(CALLED, assembly)) - ROUNDING
     if processor == "apple":

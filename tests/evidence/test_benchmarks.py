@@ -19,7 +19,7 @@ def row(name: str, milliseconds: dict[str, float]) -> "engines.Row":
 
 def beside_pocl(name: str, engine: float, pocl: float, relaxed: float) -> "engines.Row":
     milliseconds = {"torch CPU": 1.0, "PoCL": pocl, "PoCL relaxed": relaxed}
-    return row(name, {"coroutine": engine, "regions": engine, **milliseconds})
+    return row(name, {"coroutine": engine, "simdgroup": engine, **milliseconds})
 
 
 def results(*ratios: float, names: tuple[str, ...] = FOUR) -> "engines.Results":
@@ -34,7 +34,7 @@ def test_ratio_is_against_the_faster_pocl() -> None:
 
 
 def test_ratio_is_missing_where_a_contender_is() -> None:
-    without_pocl = row("simdgroup_matmul", {"coroutine": 6, "regions": 6, "torch CPU": 2})
+    without_pocl = row("simdgroup_matmul", {"coroutine": 6, "simdgroup": 6, "torch CPU": 2})
     assert without_pocl.against_pocl() is None
     assert without_pocl.against_torch() == 3
     assert tables.time_cell(without_pocl, "PoCL") == "-"
@@ -57,23 +57,25 @@ def test_new_kernels_do_not_change_the_goals_of_the_reference_engine() -> None:
     assert [goal.measured for goal in rows] == [3.9, 1.9]
 
 
-def test_region_goals_ask_for_every_kernel_of_pocl() -> None:
-    fast = results(0.5, 0.76, 0.7, 0.6).region_goals()[0]
+def test_simdgroup_goals_ask_for_every_kernel_of_pocl() -> None:
+    fast = results(0.5, 0.76, 0.7, 0.6).simdgroup_goals()[0]
     assert (fast.measured, fast.met) == (0.76, True)
-    assert results(0.5, 0.8, 0.7, 0.6).region_goals()[0].met is False
+    assert results(0.5, 0.8, 0.7, 0.6).simdgroup_goals()[0].met is False
 
 
-def test_region_goals_against_torch() -> None:
+def test_simdgroup_goals_against_torch() -> None:
     rows = [
-        row("silu", {"regions": 6, "torch CPU": 10}),
-        row("rmsnorm", {"regions": 7, "torch CPU": 10}),
-        row("simdgroup_matmul", {"regions": 50, "torch CPU": 10}),
+        row("silu", {"simdgroup": 6, "torch CPU": 10}),
+        row("rmsnorm", {"simdgroup": 7, "torch CPU": 10}),
+        row("simdgroup_matmul", {"simdgroup": 50, "torch CPU": 10}),
     ]
-    found = {goal.what: goal.met for goal in engines.Results(rows, None, {}, None).region_goals()}
-    assert found["regions, silu against torch"] is True
-    assert found["regions, rmsnorm against torch"] is False
-    assert found["regions, simdgroup_matmul against torch"] is True
-    assert found["regions, softmax against torch"] is None
+    found = {
+        goal.what: goal.met for goal in engines.Results(rows, None, {}, None).simdgroup_goals()
+    }
+    assert found["simdgroup, silu against torch"] is True
+    assert found["simdgroup, rmsnorm against torch"] is False
+    assert found["simdgroup, simdgroup_matmul against torch"] is True
+    assert found["simdgroup, softmax against torch"] is None
 
 
 def test_wrong_result_has_no_time() -> None:

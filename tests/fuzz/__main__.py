@@ -1,6 +1,6 @@
 """The long form: many kernels on every engine, failures shrunk and written down.
 
-    python -m tests.fuzz --count 2000 --seed 1 [--engines coroutine regions] [--small] [--keep]
+    python -m tests.fuzz --count 2000 --seed 1 [--engines coroutine simdgroup] [--small] [--keep]
 
 Run it from the repository's root. The seed of a kernel is printed when it fails; with `--count 1`
 it comes back. The exit status is 1 when anything failed.

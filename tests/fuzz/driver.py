@@ -32,7 +32,7 @@ def engine_names() -> list[str]:
     """The engines to compare: those the setting can choose from, where there is one."""
     if not any(setting.variable == VARIABLE for setting in settings.ALL):
         return [REFERENCE]
-    return [REFERENCE, "regions"]
+    return [REFERENCE, "simdgroup"]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import pytest
 from tools.headers import HEADERS
 
 from anymetal.engines.cpu.layout import CALL_PART, KERNEL_PART, Launch
+from anymetal.engines.cpu.target import HOST
 from anymetal.errors import ToolchainError
 from anymetal.machine.layout import HEADER, Simdgroup, Wait
 from anymetal.machine.table import Header, Structure, member, offset_of, packer, table
@@ -41,7 +42,7 @@ def compiled(header: Header, tmp_path: Path, text: str) -> None:
     (tmp_path / "sample.h").write_text(text)
     path = tmp_path / "sample.cpp"
     path.write_text('#include "sample.h"\n')
-    clang.compile_support(path)
+    clang.compile_support(path, HOST)
 
 
 def test_offsets_are_the_compilers(tmp_path: Path) -> None:

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from anymetal.msl import check_all, compile_program, prepare
-from anymetal.nouns import Prepared, Program, Source
+from collections.abc import Mapping
+
+from anymetal.engines.cpu.target import HOST
+from anymetal.msl import check, compile, prepare
+from anymetal.nouns import Prepared, Program, Scalar, Source
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 PLAIN = "device float* x [[buffer(0)]], uint i [[thread_position_in_grid]]"
+
+
+def check_all(unit: Prepared, *, instantiate: bool = True) -> tuple[str, ...]:
+    """Whether the text compiles for this machine."""
+    return check.check_all(unit, HOST, instantiate=instantiate)
+
+
+def compile_program(
+    unit: Prepared,
+    name: str,
+    constants: Mapping[int | str, Scalar] | None = None,
+    *,
+    optimise: bool = True,
+) -> Program:
+    """One kernel for this machine."""
+    return compile.compile_program(unit, name, constants or {}, HOST, optimise=optimise)
 
 
 def prepared(text: str) -> Prepared:
@@ -22,7 +41,8 @@ def kernel(body: str, parameters: str = PLAIN, before: str = "") -> str:
 def compiled(text: str, name: str = "k", **constants: bool | int | float) -> Program:
     unit = prepared(text)
     check_all(unit)
-    return compile_program(unit, name, constants)
+    named: dict[int | str, Scalar] = dict(constants)
+    return compile_program(unit, name, named)
 
 
 def one_line(text: str) -> str:

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import llvmlite.binding as llvm
 import pytest
-from tests.msl.sources import HEADER, kernel, prepared
+from tests.msl.sources import HEADER, check_all, compile_program, kernel, prepared
 
 from anymetal import settings
+from anymetal.engines.cpu.target import HOST
 from anymetal.errors import ToolchainError
-from anymetal.msl import check_all, clang, compile_program, prepare
+from anymetal.msl import clang, prepare
 from anymetal.nouns import Source
 
 MULTIPLY_ADD = kernel("x[i] = x[i] * 3 + x[i + 1] * 5; if (x[i] == -INFINITY) x[i] = 0;")
@@ -27,7 +28,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_damaged_precompiled_header_is_built_again(own_cache: Path) -> None:
-    header = clang.precompiled_header(False)
+    header = clang.precompiled_header(HOST, False)
     assert header.is_relative_to(own_cache)
     for damage in (lambda: header.write_bytes(b"no header"), header.unlink):
         damage()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.msl.sources import HEADER, kernel
+from tests.msl.sources import HEADER, check_all, compile_program, kernel
 
 from anymetal.errors import KernelSyntaxError, UnsupportedError
-from anymetal.msl import check_all, compile_program, prepare
+from anymetal.msl import prepare
 from anymetal.msl.diagnostics import clean, parse_messages
 from anymetal.nouns import Source
 

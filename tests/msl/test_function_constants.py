@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.msl.sources import HEADER, compiled, kernel, prepared
+from tests.msl.sources import HEADER, check_all, compile_program, compiled, kernel, prepared
 
 import anymetal
 from anymetal.errors import KernelSyntaxError, UnsetConstantError
-from anymetal.msl import check_all, compile_program
 
 CONSTANTS = """
 constant bool use_mask [[function_constant(0)]];
@@ -65,8 +64,8 @@ def test_value(expression: str, constants: dict[str, float], expected: float) ->
 
 def test_constant_by_index() -> None:
     unit = prepared(CONSTANTS + kernel("x[i] = rows;"))
-    assert compile_program(unit, "k", {1: 5}).key == compile_program(unit, "k", {"rows": 5}).key
-    assert compile_program(unit, "k", {1: 5}).key != compile_program(unit, "k", {1: 6}).key
+    assert compile_program(unit, "k", {1: 5}).ir == compile_program(unit, "k", {"rows": 5}).ir
+    assert compile_program(unit, "k", {1: 5}).ir != compile_program(unit, "k", {1: 6}).ir
 
 
 def test_unset_constant_that_is_used_is_named() -> None:

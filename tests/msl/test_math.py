@@ -11,6 +11,7 @@ import pytest
 from function_model import SIZES, Doubles, evaluate, samples, ulps, vector, wide, worst
 from vector_model import Array, refusal, same, values_of
 
+from anymetal.engines.cpu.target import HOST
 from anymetal.msl import clang
 
 COUNT = 6000
@@ -370,7 +371,7 @@ def test_no_function_needs_a_library() -> None:
         text = f"""using namespace metal;
         extern "C" void all({kind}* out, {kind} x, {kind} y, {kind} z) {{\n{lines}\n}}"""
         for fast_math in (False, True):
-            result = clang.compile_to_ir(text, fast_math=fast_math)
+            result = clang.compile_to_ir(text, HOST, fast_math=fast_math)
             assert result.ok, result.messages
             declared = re.findall(r"^declare .*@([\w.]+)\(", result.output, re.MULTILINE)
             assert declared

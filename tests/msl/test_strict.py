@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.msl.sources import HEADER, compiled, kernel, prepared
+from tests.msl.sources import HEADER, check_all, compiled, kernel, prepared
 
 from anymetal.errors import KernelSyntaxError, UnsupportedError
-from anymetal.msl import check_all, prepare
+from anymetal.msl import prepare
 from anymetal.nouns import Source
 
 X = "device float* x [[buffer(0)]]"

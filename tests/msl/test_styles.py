@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.msl.sources import HEADER, compiled, kernel, prepared
+from tests.msl.sources import HEADER, check_all, compiled, kernel, prepared
 
 import anymetal
-from anymetal.msl import check_all, prepare
+from anymetal.msl import prepare
 from anymetal.nouns import Source
 
 ARRAY_LIBRARY = """

@@ -20,7 +20,7 @@ import torch
 import anymetal
 from anymetal import ops
 from anymetal.checker.context import active
-from anymetal.launch.shader import Kernel
+from anymetal.launch.kernel import Kernel
 
 FOLDER = Path(ops.__file__).parent
 FILES = frozenset(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.metal"))
@@ -51,7 +51,7 @@ def first_launches_are_checked() -> Iterator[None]:
 
 def _call(kernel: Kernel, *args: Any, **options: Any) -> None:
     if active() is None and _is_new(kernel, args):
-        outputs = () if kernel._workshop._source.name in IN_PART else None
+        outputs = () if kernel._compiler.source.name in IN_PART else None
         with pytest.MonkeyPatch.context() as patch, anymetal.check(outputs=outputs) as report:
             patch.setenv("ANYMETAL_CHECK_LEVEL", "0")
             _plain_call(kernel, *_copies(args), **options)
@@ -62,7 +62,7 @@ def _call(kernel: Kernel, *args: Any, **options: Any) -> None:
 def _is_new(kernel: Kernel, args: tuple[Any, ...]) -> bool:
     """Whether a kernel of ours is launched for the first time. Empty launches do not count."""
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
-    source = kernel._workshop._source.name
+    source = kernel._compiler.source.name
     if source not in FILES or not all(t.numel() and t.device.type == "cpu" for t in tensors):
         return False
     key = (source, TYPE.sub("", kernel.name), tuple(sorted(kernel.constants.items())))

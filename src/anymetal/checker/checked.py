@@ -15,7 +15,6 @@ from anymetal.checker.finding import Finding, Place, Severity
 from anymetal.checker.program import CheckedProgram
 from anymetal.checker.records import CheckedLaunch, Region
 from anymetal.checker.shadow_memory import Arena, Need
-from anymetal.checker.silence import Excerpts
 from anymetal.checker.translate import Translator
 from anymetal.checker.unwritten import unwritten
 from anymetal.checker.views import BufferView
@@ -50,18 +49,17 @@ def run_checked(
     dispatch: Dispatch,
     views: Sequence[BufferView],
     check: ActiveCheck,
-    excerpts: Excerpts,
 ) -> None:
     """Runs the launch and adds what it finds to the check's report."""
     report = check.report
     report.launch(checked.name)
     for finding in _element_sizes(checked, views):
-        report.add(finding, excerpts)
+        report.add(finding, checked.comment)
     with _lock:
         launch = _Launch(checked, dispatch, views, check)
         findings = launch.run()
     for finding in findings:
-        report.add(finding, excerpts)
+        report.add(finding, checked.comment)
 
 
 def _element_sizes(checked: CheckedProgram, views: Sequence[BufferView]) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""A kernel made ready for checking: instrumented, compiled, with the table of its access sites."""
+"""The checker's instrumentation: checks at every access, and the table of the access sites."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from anymetal.checker import records
+from anymetal.checker.silence import comments_above
+from anymetal.engines.contract import Engine, Executable
 from anymetal.engines.cpu import jit
 from anymetal.engines.cpu.runtime import Runtime, start_runtime
-from anymetal.engines.cpu.threads.engine import CoroutineExecutable, transform
+from anymetal.engines.cpu.target import HOST
+from anymetal.engines.cpu.threads.engine import Layout, Listener, ThreadEngine, ThreadExecutable
 from anymetal.ir import parse
 from anymetal.msl import clang
-from anymetal.nouns import Argument, Position, Prepared, Program
-from anymetal.passes.debug_info import DebugInfo, Spot, strip_metadata
-from anymetal.passes.instrument import Instrument
+from anymetal.msl.compile import refuse_unset_constants
+from anymetal.nouns import Argument, Position, Program
+from anymetal.passes.debug_info import DebugInfo, Spot
+from anymetal.passes.instrument import Instrument, Instrumented
 from anymetal.passes.invariant import mark_loads_through
 from anymetal.passes.mark import inline_everything, mark
 from anymetal.passes.provenance import Root
-from anymetal.store.cache import default_store, digest_of
+from anymetal.store.cache import default_store
+from anymetal.store.fingerprint import fingerprint
 
 _SHADOW = Path(__file__).parent / "shadow"
 _SYMBOLS = (
@@ -59,12 +64,11 @@ def _fast_checks() -> str:
     """The checks as IR. What they read of the launch's state changes only while threads stand at a
     barrier, outside the kernel's code: loops need not read it again at each access."""
     store = default_store()
-    sources = sorted(path for path in _SHADOW.iterdir() if path.is_file())
-    key = digest_of(clang.toolchain_key(), *(path.read_bytes() for path in sources))
+    key = fingerprint("tools", "processor", clang.INCLUDE_DIR, _SHADOW)
     entry = store.get("checks", key)
     if entry is not None:
         return entry.payload.decode()
-    module = parse(clang.compile_support(_SHADOW / "fast.cpp"))
+    module = parse(clang.compile_support(_SHADOW / "fast.cpp", HOST))
     mark_loads_through(module, "%checks")
     store.put("checks", key, {}, str(module).encode())
     return str(module)
@@ -128,7 +132,20 @@ class CheckedProgram:
     variables: tuple[Variable, ...]
     parameters: dict[str, Excerpt]
     kernel: Excerpt
-    executable: CoroutineExecutable
+    comments: dict[str, str]  # the comment lines above all these places
+    executable: Executable
+
+    @property
+    def payload(self) -> bytes:
+        return self.executable.payload
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return self.executable.metadata
+
+    def comment(self, position: Position) -> str | None:
+        """The author's line at a position, if it is a comment above one of the places."""
+        return self.comments.get(_line(position))
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
@@ -153,56 +170,87 @@ class CheckedProgram:
         return int(missing), first.value, written.value
 
 
-def compile_checked(
-    prepared: Prepared, program: Program, *, numbers: bool, level: int
-) -> CheckedProgram:
-    """Instruments a program. `numbers` adds the search for the first NaN or infinity."""
-    raw = parse(program.ir)
-    mark(raw, clang.INPUT_NAME, numbers=numbers)
-    inline_everything(raw)
-    module = parse(jit.inlined(str(raw)))
-    places = _Places(prepared, program, DebugInfo(module))
-    read_only = {a.index for a in program.arguments if a.is_const and a.index is not None}
-    instrumented = Instrument(module, clang.INPUT_NAME, read_only, _STATE_BYTES).run()
-    metadata, sites, layout = transform(module, program)
-    suspends = [SuspendSite(s.what, places.excerpt(places.info.spots(s.location))) for s in sites]
-    strip_metadata(module)
-    runtime = checked_runtime()
-    payload = jit.object_code(str(module), level, linked=_fast_checks())
-    entry = prepared.entry_points[program.name]
+@dataclass(frozen=True)
+class Checked:
+    """Checks in the code of threads. `numbers` adds the search for the first NaN or infinity."""
+
+    numbers: bool
+    level: int
+
+    name = "checked"
+    engine = ThreadEngine.name
+    optimise = False
+    kept = True
+
+    @property
+    def key(self) -> str:
+        return f"{self.numbers} {self.level}"
+
+    def compile(self, program: Program, engine: Engine, *, patient: bool) -> CheckedProgram:
+        assert isinstance(engine, ThreadEngine)
+        raw = parse(program.ir)
+        mark(raw, clang.INPUT_NAME, numbers=self.numbers)
+        inline_everything(raw)
+        inlined = jit.inlined(str(raw))
+        refuse_unset_constants(program, inlined)
+        module = parse(inlined)
+        places = _Places(program, DebugInfo(module))
+        read_only = {a.index for a in program.arguments if a.is_const and a.index is not None}
+        instrumented = Instrument(module, clang.INPUT_NAME, read_only, _STATE_BYTES).run()
+        listener = Listener(checked_runtime, _fast_checks, self.level)
+        executable, layout = engine.compile_listened(module, program, listener)
+        note = _note(program, places, instrumented, layout)
+        executable.metadata["checks"] = note
+        return _program(executable)
+
+    def load(self, payload: bytes, metadata: dict[str, Any], engine: Engine) -> CheckedProgram:
+        return _program(ThreadExecutable(payload, metadata, checked_runtime()))
+
+
+def _note(
+    program: Program, places: _Places, instrumented: Instrumented, layout: Layout
+) -> dict[str, Any]:
+    """What a checked launch needs besides the code, as the store keeps it."""
     names = {v.slot: v.name for v in program.threadgroup_variables}
-    return CheckedProgram(
-        name=program.name,
-        sites=tuple(
+    stops = [(s.what, places.excerpt(places.info.spots(s.location))) for s in layout.sites]
+    parts: dict[str, list[Any]] = {
+        "sites": [
             CheckedSite(places.excerpt(s.spots), s.element, s.align, s.use, s.root, s.what)
             for s in instrumented.sites
-        ),
-        suspends=(SuspendSite(0, Excerpt()), *suspends),
-        touched=tuple(
+        ],
+        "suspends": [SuspendSite(0, Excerpt()), *(SuspendSite(*stop) for stop in stops)],
+        "touched": [
             Touched(root, smallest, root in instrumented.written_to)
             for root, smallest in instrumented.smallest.items()
-        ),
-        variables=tuple(
-            Variable(names.get(slot, f"variable {slot}"), slot, *layout[slot])
+        ],
+        "variables": [
+            Variable(names.get(slot, f"variable {slot}"), slot, *layout.variables[slot])
             for slot in instrumented.static_slots
-        ),
-        parameters={p.name: places.at(p.position) for p in entry.parameters},
-        kernel=places.at(entry.position),
-        executable=CoroutineExecutable(payload, metadata, runtime),
-    )
+        ],
+    }
+    return {
+        **{part: [asdict(row) for row in rows] for part, rows in parts.items()},
+        "parameters": {p.name: asdict(places.at(p.position)) for p in program.entry.parameters},
+        "kernel": asdict(places.at(program.entry.position)),
+        "comments": places.comments,
+    }
 
 
 class _Places:
-    """From LLVM's places to the author's."""
+    """From LLVM's places to the author's; collects the comments above them on the way."""
 
-    def __init__(self, prepared: Prepared, program: Program, info: DebugInfo) -> None:
+    def __init__(self, program: Program, info: DebugInfo) -> None:
         self.info = info
-        self._map = prepared.source_map
+        self.comments: dict[str, str] = {}
+        self._map = program.source_map
         self._first_line = program.first_line
 
     def at(self, position: Position | None) -> Excerpt:
-        text = self._map.excerpt(position) if position else None
-        return Excerpt(position, (text or "").strip())
+        if position is None:
+            return Excerpt()
+        above = comments_above(position, self._map.excerpt)
+        self.comments |= {_line(place): text for place, text in above}
+        return Excerpt(position, (self._map.excerpt(position) or "").strip())
 
     def excerpt(self, spots: tuple[Spot, ...] | list[Spot]) -> Excerpt:
         """The innermost place that is the author's: our own headers are not."""
@@ -214,24 +262,11 @@ class _Places:
         return Excerpt()
 
 
-def to_note(checked: CheckedProgram) -> dict[str, Any]:
-    """What a cache keeps of a checked program besides its code."""
-    return {
-        "name": checked.name,
-        "sites": [asdict(site) for site in checked.sites],
-        "suspends": [asdict(site) for site in checked.suspends],
-        "touched": [asdict(touched) for touched in checked.touched],
-        "variables": [asdict(variable) for variable in checked.variables],
-        "parameters": {name: asdict(place) for name, place in checked.parameters.items()},
-        "kernel": asdict(checked.kernel),
-        "metadata": checked.executable.metadata,
-    }
-
-
-def from_note(note: dict[str, Any], payload: bytes) -> CheckedProgram:
-    """The checked program that `to_note` was made of."""
+def _program(executable: ThreadExecutable) -> CheckedProgram:
+    """A checked program of its executable and of what `_note` wrote down in its metadata."""
+    note = executable.metadata["checks"]
     return CheckedProgram(
-        name=note["name"],
+        name=executable.name,
         sites=tuple(
             CheckedSite(**{**row, "place": _excerpt(row["place"]), "root": Root(**row["root"])})
             for row in note["sites"]
@@ -243,8 +278,13 @@ def from_note(note: dict[str, Any], payload: bytes) -> CheckedProgram:
         variables=tuple(Variable(**row) for row in note["variables"]),
         parameters={name: _excerpt(row) for name, row in note["parameters"].items()},
         kernel=_excerpt(note["kernel"]),
-        executable=CoroutineExecutable(payload, note["metadata"], checked_runtime()),
+        comments=note["comments"],
+        executable=executable,
     )
+
+
+def _line(position: Position) -> str:
+    return f"{position.file}:{position.line}"
 
 
 def _excerpt(row: dict[str, Any]) -> Excerpt:

@@ -20,7 +20,7 @@ from anymetal.checker.kinds import KINDS
 from anymetal.nouns import Position
 
 Excerpts = Callable[[Position], "str | None"]
-"""The author's line at a position; `SourceMap.excerpt` is one."""
+"""The author's line at a position; `SourceMap.excerpt` and `CheckedProgram.comment` are such."""
 
 _ALLOW = re.compile(
     r"(?://|/\*)[\s/*!]*anymetal:\s*allow\b\s*(?:\((?P<kinds>[^)]*)\))?(?P<reason>.*)"
@@ -72,15 +72,20 @@ def _comments(place: Place, excerpts: Excerpts | None) -> Iterator[_Comment]:
     own = _parse(position, place.excerpt)
     if own:
         yield own
-    read = excerpts or _from_file(place)
-    for line in range(position.line - 1, max(0, position.line - 1 - _MOST_LINES_ABOVE), -1):
-        above = replace(position, line=line)
-        text = read(above)
-        if text is None or not _is_comment(text):
-            return
+    for above, text in comments_above(position, excerpts or _from_file(place)):
         comment = _parse(above, text)
         if comment:
             yield comment
+
+
+def comments_above(position: Position, excerpts: Excerpts) -> Iterator[tuple[Position, str]]:
+    """The comment lines directly above a position, from the nearest on."""
+    for line in range(position.line - 1, max(0, position.line - 1 - _MOST_LINES_ABOVE), -1):
+        above = replace(position, line=line)
+        text = excerpts(above)
+        if text is None or not _is_comment(text):
+            return
+        yield above, text
 
 
 def _is_comment(text: str) -> bool:

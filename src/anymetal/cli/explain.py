@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from anymetal import settings
 from anymetal.cli.sources import Options, source_of
-from anymetal.cli.verbs.kernels import all_on
-from anymetal.errors import AnymetalError, EngineError, UnsetConstantError
-from anymetal.launch.workshop import REGIONS, Workshop
-from anymetal.nouns import Scalar
+from anymetal.cli.verbs.kernels import executable_of
+from anymetal.engines.compiler import Compiler
+from anymetal.errors import AnymetalError, EngineError
 
 Row = dict[str, str]
 
@@ -23,9 +20,9 @@ Row = dict[str, str]
 def show_engines(console: Console, path: Path, options: Options, as_json: bool) -> bool:
     """Print the engine of each kernel; False when the file does not compile."""
     try:
-        workshop = Workshop(source_of(path, options))
+        compiler = Compiler(source_of(path, options))
         with nullcontext() if as_json else console.status("compiling"):
-            rows = [explain(workshop, name) for name in workshop.outline.kernels]
+            rows = [explain(compiler, name) for name in compiler.outline.kernels]
     except AnymetalError as error:
         console.print(str(error), markup=False, highlight=False)
         return False
@@ -36,26 +33,13 @@ def show_engines(console: Console, path: Path, options: Options, as_json: bool) 
     return True
 
 
-def explain(workshop: Workshop, name: str) -> Row:
-    """One kernel: its engine, or none, and the reason where it is not the fast one."""
+def explain(compiler: Compiler, name: str) -> Row:
+    """One kernel: its engine, or none, and the reason where it is not the first choice."""
     try:
-        metadata = _compiled(workshop, name)
+        metadata = executable_of(compiler, name).metadata
     except EngineError as error:
         return {"name": name, "engine": "none", "why": str(error)}
-    why = metadata.get("why", "")
-    if metadata["engine"] != REGIONS.name and not why:
-        why = f"{settings.ENGINE.variable}={settings.ENGINE.text()}"
-    return {"name": name, "engine": metadata["engine"], "why": why}
-
-
-def _compiled(workshop: Workshop, name: str) -> Mapping[str, str]:
-    try:
-        return workshop.compile(name, {}).metadata
-    except UnsetConstantError:
-        indices = all_on(workshop.prepared())
-        names = {index: other for other, index, _ in workshop.outline.constants}
-        constants: dict[str, Scalar] = {names[int(index)]: indices[index] for index in indices}
-        return workshop.compile(name, constants).metadata
+    return {"name": name, "engine": metadata["engine"], "why": metadata["reason"]}
 
 
 def _print(console: Console, path: Path, rows: list[Row]) -> None:

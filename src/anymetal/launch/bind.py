@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from operator import index as as_index
 from typing import Any, NoReturn, TypeAlias
 
 import torch
@@ -22,13 +21,10 @@ from anymetal.nouns import Argument
 BUFFER_LIMIT = 31
 THREADGROUP_MEMORY_LIMIT = 32 * 1024
 
-Extent: TypeAlias = "int | Sequence[int]"
-Sizes: TypeAlias = tuple[int, int, int]
 Casts: TypeAlias = "str | Mapping[int, str] | None"
 
 _SLOT_BYTES = 16
 _INT64 = range(-(1 << 63), 1 << 63)
-_UINT32_MAX = (1 << 32) - 1
 _INTEGER_CASTS = {"int32": 0xFFFFFFFF, "int16": 0xFFFF, "int8": 0xFF, "uint8": 0xFF}
 _CASTS = {
     "fp16": torch.float16,
@@ -349,34 +345,6 @@ class Binder:
         memory = ctypes.create_string_buffer(data, size + _SLOT_BYTES)
         keep.append(memory)
         return ctypes.addressof(memory)
-
-
-def extent(kernel: str, value: Extent, name: str) -> tuple[Sizes, int]:
-    """Three sizes, and how many of them the caller gave."""
-    if type(value) is int:
-        sizes: tuple[int, ...] = (value,)
-    else:
-        try:
-            sizes = tuple(as_index(size) for size in _as_sequence(value))
-        except TypeError:
-            raise RuntimeError(
-                f"{kernel}: {name} is {value!r}; pass an int or a sequence of 1 to 3 ints"
-            ) from None
-    count = len(sizes)
-    if not 1 <= count <= 3:
-        raise RuntimeError(
-            f"{kernel}: Number of {name} is undefined or has wrong dimension: {value!r} has"
-            f" {count} dimensions, expected 1 to 3"
-        )
-    for size in sizes:
-        if not 0 <= size <= _UINT32_MAX:
-            raise ValueError(f"{kernel}: {name} is {value!r}; each must be from 0 to 2**32 - 1")
-    x, y, z = (*sizes, 1, 1)[:3]
-    return (x, y, z), count
-
-
-def _as_sequence(value: Any) -> Sequence[Any]:
-    return (value,) if hasattr(value, "__index__") and not hasattr(value, "__len__") else value
 
 
 def _cast_bits(value: float, cast: str) -> int:

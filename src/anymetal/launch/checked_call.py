@@ -9,27 +9,42 @@ import torch
 
 from anymetal.checker.checked import Dispatch, run_checked
 from anymetal.checker.context import ActiveCheck
-from anymetal.checker.program import CheckedProgram
-from anymetal.checker.silence import Excerpts
+from anymetal.checker.program import Checked, CheckedProgram
 from anymetal.checker.views import BufferView
-from anymetal.launch.bind import Binder, Frame, Sizes
+from anymetal.engines.compiler import Compiler
+from anymetal.engines.contract import Sizes
+from anymetal.launch.bind import Binder, Frame
+from anymetal.launch.call import BoundKernel
 from anymetal.launch.structs import is_named
+from anymetal.nouns import Scalar
 
 
-def call_checked(
-    checked: CheckedProgram,
-    binder: Binder,
-    frame: Frame,
-    args: tuple[Any, ...],
-    grid: Sizes,
-    group: Sizes,
-    memory: Mapping[int, int] | None,
-    check: ActiveCheck,
-    excerpts: Excerpts,
-) -> None:
-    """Runs one call; what is found goes to the check's report."""
-    dispatch = Dispatch(frame.address, grid, group, dict(memory or {}))
-    run_checked(checked, dispatch, list(_views(binder, frame, args)), check, excerpts)
+def compile_checked(
+    compiler: Compiler, name: str, constants: Mapping[str, Scalar], numbers: bool, level: int
+) -> CheckedKernel:
+    """The kernel with the checker's instrumentation."""
+    return CheckedKernel(compiler.compile(name, constants, Checked(numbers, level)))
+
+
+class CheckedKernel(BoundKernel):
+    """A kernel whose calls are checked; what is found goes to the check's report."""
+
+    def __init__(self, checked: CheckedProgram) -> None:
+        super().__init__(checked.executable)
+        self._checked = checked
+
+    def run(
+        self,
+        frame: Frame,
+        args: tuple[Any, ...],
+        grid: Sizes,
+        group: Sizes,
+        memory: dict[int, int] | None,
+        check: ActiveCheck | None,
+    ) -> None:
+        assert check is not None
+        dispatch = Dispatch(frame.address, grid, group, memory or {})
+        run_checked(self._checked, dispatch, list(_views(self.binder, frame, args)), check)
 
 
 def _views(binder: Binder, frame: Frame, args: tuple[Any, ...]) -> Iterator[BufferView]:

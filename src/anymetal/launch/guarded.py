@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from anymetal.launch.counts import Counts
+from anymetal.engines.counted import Counts
 from anymetal.launch.validate import (
     INDEX_LIMIT,
     check_group,

@@ -17,11 +17,12 @@ from typing import Any, NoReturn
 
 import torch
 
-from anymetal.launch.workshop import toolchain
+from anymetal.engines.choose import checking_target
 from anymetal.msl.arguments import describe_kernels
 from anymetal.msl.prepare import prepare
 from anymetal.nouns import Argument, Field, Source
 from anymetal.store.cache import default_store, digest_of
+from anymetal.store.fingerprint import fingerprint
 
 _CODES = {
     **{"bool": "?", "char": "b", "signed char": "b", "uchar": "B", "short": "h", "ushort": "H"},
@@ -230,10 +231,10 @@ class Structs:
 @functools.cache
 def reflected(source: Source) -> Mapping[str, tuple[Argument, ...]]:
     """The arguments of every kernel of a source that includes no files, kept on disk."""
-    key = digest_of(toolchain(), repr(source))
+    key = digest_of(fingerprint("tools", "processor", "compiler"), repr(source))
     entry = default_store().get("arguments", key)
     if entry is None:
-        found = describe_kernels(prepare(source))
+        found = describe_kernels(prepare(source), checking_target())
         rows = {name: [asdict(argument) for argument in found[name]] for name in found}
         default_store().put("arguments", key, rows)
         return found

@@ -15,7 +15,7 @@ from anymetal.machine.layout import Described
 from anymetal.msl import clang
 from anymetal.msl.spelling import metal_spelling
 from anymetal.msl.unit import make_unit
-from anymetal.nouns import Argument, DeclaredField, EntryPoint, Field, Prepared
+from anymetal.nouns import Argument, DeclaredField, EntryPoint, Field, Prepared, Target
 
 # am_argument_<entry>_<parameter>, with _<number> behind it for a field of a struct.
 _DESCRIPTION = re.compile(
@@ -172,12 +172,12 @@ def make_arguments(
     )
 
 
-def describe_kernels(prepared: Prepared) -> dict[str, tuple[Argument, ...]]:
+def describe_kernels(prepared: Prepared, target: Target) -> dict[str, tuple[Argument, ...]]:
     """The arguments of all kernels in one run of clang, which compiles none of them."""
     entries = list(prepared.entry_points.values())
     text = "".join(signature_text(entry, number) for number, entry in enumerate(entries))
     unit = make_unit(prepared, {}, entries, text)
-    result = clang.compile_to_ir(unit.text, fast_math=prepared.source.fast_math)
+    result = clang.compile_to_ir(unit.text, target, fast_math=prepared.source.fast_math)
     if not result.ok:
         unit.raise_errors(result.messages)
     found = _found(result.output)

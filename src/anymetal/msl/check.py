@@ -7,24 +7,26 @@ from collections.abc import Iterable
 from anymetal.msl import clang
 from anymetal.msl.entry import entry_kernel
 from anymetal.msl.unit import make_unit
-from anymetal.nouns import EntryPoint, Prepared
+from anymetal.nouns import EntryPoint, Prepared, Target
 
 
-def check_all(prepared: Prepared, *, instantiate: bool = True) -> tuple[str, ...]:
+def check_all(prepared: Prepared, target: Target, *, instantiate: bool = True) -> tuple[str, ...]:
     """Raises KernelSyntaxError where a kernel does not compile; returns warnings, no code.
 
     Without `instantiate`, templates are only parsed: the instances of a large library take long.
     """
-    return check_entries(prepared, prepared.entry_points.values() if instantiate else ())
+    return check_entries(prepared, prepared.entry_points.values() if instantiate else (), target)
 
 
-def check_entries(prepared: Prepared, entries: Iterable[EntryPoint]) -> tuple[str, ...]:
+def check_entries(
+    prepared: Prepared, entries: Iterable[EntryPoint], target: Target
+) -> tuple[str, ...]:
     """Checks the whole text, and of templates the instances that these entry points name."""
     entries = list(entries)
     # Taking the address of a kernel makes clang instantiate it.
     uses = "".join(f"{entry_kernel(entry, number)[0]}\n" for number, entry in enumerate(entries))
     unit = make_unit(prepared, {}, entries, uses)
-    result = clang.check_syntax(unit.text, fast_math=prepared.source.fast_math)
+    result = clang.check_syntax(unit.text, target, fast_math=prepared.source.fast_math)
     if not result.ok:
         unit.raise_errors(result.messages)
     return unit.warnings(result.messages)

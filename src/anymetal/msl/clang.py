@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import importlib.metadata
 import importlib.util
 import os
-import platform
 import re
 import subprocess
 import threading
@@ -18,7 +15,9 @@ from pathlib import Path
 
 from anymetal.errors import ToolchainError
 from anymetal.machine import layout
+from anymetal.nouns import Target
 from anymetal.store.cache import default_store, digest_of
+from anymetal.store.fingerprint import fingerprint, forget
 
 INCLUDE_DIR = layout.INCLUDE_DIR
 INPUT_NAME = "anymetal-input.cpp"
@@ -94,28 +93,6 @@ def check_versions() -> None:
         )
 
 
-@functools.cache
-def toolchain_key() -> str:
-    """Digest of everything but the source that decides what a compilation yields."""
-    layout.HEADER.check()
-    digest = hashlib.sha256()
-    for package in ("ziglang", "llvmlite"):
-        digest.update(f"{package} {importlib.metadata.version(package)}\n".encode())
-    digest.update(f"{platform.machine()} {_processor()} {_LANGUAGE_FLAGS}\n".encode())
-    for path in sorted(INCLUDE_DIR.rglob("*")):
-        if path.is_file():
-            digest.update(path.relative_to(INCLUDE_DIR).as_posix().encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def _processor() -> str:
-    """-march=native: a cache shared by machines must keep their code apart."""
-    import llvmlite.binding as llvm  # noqa: PLC0415
-
-    return f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
-
-
 def preprocess(
     text: str,
     *,
@@ -144,14 +121,14 @@ def preprocess(
     return _run([*flags, "-"], f'# 1 "{escaped}"\n{text}', folder)
 
 
-def compile_to_ir(text: str, *, fast_math: bool, optimise: bool = True) -> Result:
+def compile_to_ir(text: str, target: Target, *, fast_math: bool, optimise: bool = True) -> Result:
     """LLVM IR text of a translation unit that relies on the precompiled headers.
 
     Without optimisation every access stands as it was written and knows its line, but inlining is
     still to be done: this is what the checker instruments.
     """
     level = [] if optimise else ["-Xclang", "-disable-llvm-passes", "-gline-tables-only"]
-    result = _compile(text, ["-S", "-emit-llvm", "-O1", *level, "-o", "-"], fast_math)
+    result = _compile(text, ["-S", "-emit-llvm", "-O1", *level, "-o", "-"], target, fast_math)
     return replace(result, output=_allow_unrolling(result.output))
 
 
@@ -160,28 +137,30 @@ def _allow_unrolling(ir: str) -> str:
     return ir.replace('!"llvm.loop.unroll.disable"', '!"anymetal.loop"')
 
 
-def check_syntax(text: str, *, fast_math: bool) -> Result:
+def check_syntax(text: str, target: Target, *, fast_math: bool) -> Result:
     """Only the messages: whether the text compiles, and which conversions are doubtful."""
-    return _compile(text, ["-fsyntax-only", "-O1", "-Wimplicit-float-conversion"], fast_math)
+    flags = ["-fsyntax-only", "-O1", "-Wimplicit-float-conversion"]
+    return _compile(text, flags, target, fast_math)
 
 
-def compile_support(path: Path, include_dirs: Sequence[Path] = ()) -> str:
+def compile_support(path: Path, target: Target, include_dirs: Sequence[Path] = ()) -> str:
     """LLVM IR of a C++ file of our own that runs beside the kernels: an engine's runtime."""
     check_versions()
     includes = [f"-I{directory}" for directory in (*include_dirs, path.parent)]
-    result = _run([*_flags(False), *includes, "-O2", "-S", "-emit-llvm", "-o", "-", str(path)])
+    flags = [*_flags(target, False), *includes, "-O2", "-S", "-emit-llvm", "-o", "-"]
+    result = _run([*flags, str(path)])
     if not result.ok:
         raise ToolchainError(f"{path.name} does not compile:\n{result.messages}")
     return result.output
 
 
-def _compile(text: str, flags: list[str], fast_math: bool) -> Result:
-    result = _compile_once(text, flags, fast_math)
+def _compile(text: str, flags: list[str], target: Target, fast_math: bool) -> Result:
+    result = _compile_once(text, flags, target, fast_math)
     if not result.ok and _STALE_HEADER.search(result.messages):
-        precompiled_header(fast_math).unlink(missing_ok=True)
-        toolchain_key.cache_clear()
+        precompiled_header(target, fast_math).unlink(missing_ok=True)
+        forget()
         _precompiled_header.cache_clear()
-        result = _compile_once(text, flags, fast_math)
+        result = _compile_once(text, flags, target, fast_math)
     return result
 
 
@@ -191,51 +170,55 @@ _STALE_HEADER = re.compile(
 )
 
 
-def _compile_once(text: str, flags: list[str], fast_math: bool) -> Result:
-    language = _flags(fast_math)
-    header = precompiled_header(fast_math)
+def _compile_once(text: str, flags: list[str], target: Target, fast_math: bool) -> Result:
+    language = _flags(target, fast_math)
+    header = precompiled_header(target, fast_math)
     command = [*language, *_DIAGNOSTIC_FLAGS, "-include-pch", str(header), *flags, "-"]
     return _run(command, f'# 1 "{INPUT_NAME}"\n{text}')
 
 
-def _flags(fast_math: bool) -> list[str]:
+def _flags(target: Target, fast_math: bool) -> list[str]:
     math = _FAST_MATH_FLAGS if fast_math else _SAFE_MATH_FLAGS
-    return [*_LANGUAGE_FLAGS, *math, "-march=native", "-I", str(INCLUDE_DIR)]
+    includes = [f"-I{directory}" for directory in (*target.include_dirs, INCLUDE_DIR)]
+    return [*_LANGUAGE_FLAGS, *math, *target.flags, *includes]
 
 
 _header_lock = threading.Lock()
 
 
-def precompiled_header(fast_math: bool) -> Path:
+def precompiled_header(target: Target, fast_math: bool) -> Path:
     """Our metal headers in compiled form, built on first use and shared by all processes."""
     with _header_lock:
-        return _precompiled_header(fast_math)
+        return _precompiled_header(target, fast_math)
 
 
-def precompile_early(fast_math: bool) -> None:
+def precompile_early(target: Target, fast_math: bool) -> None:
     """Builds the headers, where they are not there yet, beside whatever the caller does next."""
     if _precompiled_header.cache_info().currsize == 0:
-        threading.Thread(target=_precompile_quietly, args=(fast_math,)).start()
+        threading.Thread(target=_precompile_quietly, args=(target, fast_math)).start()
 
 
-def _precompile_quietly(fast_math: bool) -> None:
+def _precompile_quietly(target: Target, fast_math: bool) -> None:
     # Whoever needs the headers meets the same error again, in a place where it can be handled.
     with contextlib.suppress(ToolchainError):
-        precompiled_header(fast_math)
+        precompiled_header(target, fast_math)
 
 
 @functools.cache
-def _precompiled_header(fast_math: bool) -> Path:
+def _precompiled_header(target: Target, fast_math: bool) -> Path:
     # It refers to our headers by their place, so two installations need one each; their content is
-    # in toolchain_key, so their times need not be looked at: a reinstalled file is as good.
-    key = digest_of(toolchain_key(), str(fast_math), str(INCLUDE_DIR))
+    # in the key, so their times need not be looked at: a reinstalled file is as good.
+    layout.HEADER.check()
+    flags = _flags(target, fast_math)
+    headers = fingerprint("tools", "processor", INCLUDE_DIR, *target.include_dirs)
+    key = digest_of(headers, target.header, *flags)
 
     def build(path: Path) -> None:
         check_versions()
-        flags = [flag if flag != "c++" else "c++-header" for flag in _flags(fast_math)]
-        text = "#include <metal_stdlib>\n#include <anymetal/entry.h>\n"
-        flags += ["-O1", "-w", "-fpch-instantiate-templates", "-Xclang", "-fno-pch-timestamp"]
-        result = _run([*flags, "-o", str(path), "-"], text)
+        as_header = [flag if flag != "c++" else "c++-header" for flag in flags]
+        text = f"#include <metal_stdlib>\n#include <{target.header}>\n"
+        as_header += ["-O1", "-w", "-fpch-instantiate-templates", "-Xclang", "-fno-pch-timestamp"]
+        result = _run([*as_header, "-o", str(path), "-"], text)
         if not result.ok:
             raise ToolchainError(
                 f"anymetal's own headers do not compile:\n{result.messages[:2000]}"

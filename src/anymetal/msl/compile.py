@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 
@@ -13,13 +12,14 @@ from anymetal.msl.diagnostics import Problem, raise_problems
 from anymetal.msl.entry import entry_text
 from anymetal.msl.strict_kernels import builtin_takes, invalid_type_text
 from anymetal.msl.unit import make_unit
-from anymetal.nouns import EntryPoint, Prepared, Program, Scalar
+from anymetal.nouns import EntryPoint, Prepared, Program, Scalar, Target
 
 
 def compile_program(
     prepared: Prepared,
     entry_name: str,
-    constants: Mapping[int | str, Scalar] | None = None,
+    constants: Mapping[int | str, Scalar],
+    target: Target,
     *,
     optimise: bool = True,
 ) -> Program:
@@ -28,24 +28,26 @@ def compile_program(
     The checker asks for IR that is not optimised: it has every access, with its place in the text.
     """
     entry = prepared.entry_points[entry_name]
-    values = _by_index(prepared, constants or {})
-    unit = make_unit(prepared, values, [entry], entry_text(entry))
-    result = clang.compile_to_ir(unit.text, fast_math=prepared.source.fast_math, optimise=optimise)
+    values = _by_index(prepared, constants)
+    unit = make_unit(prepared, values, [entry], entry_text(entry, target))
+    fast_math = prepared.source.fast_math
+    result = clang.compile_to_ir(unit.text, target, fast_math=fast_math, optimise=optimise)
     if not result.ok:
         unit.raise_errors(result.messages)
     ir, descriptions = read_descriptions(result.output, entry)
     _check_types(prepared, entry, descriptions)
-    if optimise:
-        _refuse_unset_constants(prepared, entry, ir)
-    return Program(
-        name=entry.name,
+    program = Program(
+        entry=entry,
         ir=ir,
         arguments=make_arguments(entry, descriptions),
-        key=_key(prepared, unit.text),
-        first_line=unit.first_line,
-        max_total_threads=entry.max_total_threads,
+        source_map=prepared.source_map,
+        constants=tuple(prepared.function_constants.values()),
         threadgroup_variables=prepared.threadgroup_variables,
+        first_line=unit.first_line,
     )
+    if optimise:
+        refuse_unset_constants(program, ir)
+    return program
 
 
 def _by_index(prepared: Prepared, constants: Mapping[int | str, Scalar]) -> dict[int, Scalar]:
@@ -60,14 +62,15 @@ def _by_index(prepared: Prepared, constants: Mapping[int | str, Scalar]) -> dict
     return values
 
 
-def _refuse_unset_constants(prepared: Prepared, entry: EntryPoint, ir: str) -> None:
+def refuse_unset_constants(program: Program, ir: str) -> None:
+    """Raises where optimised code of a program still needs a constant that nobody set."""
     used = sorted({int(number) for number in re.findall(r"@am_unset_constant_(\d+)\b", ir)})
     if not used:
         return
-    names = {constant.index: constant.name for constant in prepared.function_constants.values()}
+    names = {constant.index: constant.name for constant in program.constants}
     listed = ", ".join(f"'{names[index]}' (index {index})" for index in used)
     raise UnsetConstantError(
-        f"Failed to create function state object for: {entry.name}. "
+        f"Failed to create function state object for: {program.name}. "
         f"It uses function constants without a value: {listed}"
     )
 
@@ -90,9 +93,3 @@ def _check_types(
             problems.append(Problem(parameter.position, "error", text))
     if problems:
         raise_problems(problems, prepared.source_map.excerpt)
-
-
-def _key(prepared: Prepared, text: str) -> str:
-    digest = hashlib.sha256(f"{clang.toolchain_key()} {prepared.source.fast_math}\n".encode())
-    digest.update(text.encode())
-    return digest.hexdigest()

@@ -15,11 +15,11 @@ from rich.table import Table
 from anymetal.cli.screen import Json, finish
 from anymetal.cli.screen import console as the_console
 from anymetal.cli.sources import Define, Include, Options, source_of
-from anymetal.engines.cpu.threads import CoroutineEngine, CoroutineExecutable
+from anymetal.engines.choose import REFERENCE
+from anymetal.engines.compiler import Compiler
+from anymetal.engines.contract import PLAIN, Executable
 from anymetal.errors import AnymetalError, UnsetConstantError
-from anymetal.msl.compile import compile_program
-from anymetal.msl.prepare import prepare
-from anymetal.nouns import Argument, FunctionConstant, Prepared, Scalar
+from anymetal.nouns import Argument, FunctionConstant
 
 app = typer.Typer()
 
@@ -44,13 +44,13 @@ def kernels(
 def show_kernels(console: Console, path: Path, options: Options, as_json: bool) -> bool:
     """Print the kernels of a file; False when it does not compile."""
     try:
-        prepared = prepare(source_of(path, options))
+        compiler = Compiler(source_of(path, options))
         with nullcontext() if as_json else console.status("compiling"):
-            rows = [describe(prepared, name) for name in prepared.entry_points]
+            rows = [describe(compiler, name) for name in compiler.outline.kernels]
     except AnymetalError as error:
         console.print(str(error), markup=False, highlight=False)
         return False
-    constants = list(prepared.function_constants.values())
+    constants = list(compiler.outline.constants)
     if as_json:
         print(json.dumps(_as_data(rows, constants), indent=2))
         return True
@@ -58,9 +58,9 @@ def show_kernels(console: Console, path: Path, options: Options, as_json: bool) 
     return True
 
 
-def describe(prepared: Prepared, name: str) -> dict[str, Any]:
+def describe(compiler: Compiler, name: str) -> dict[str, Any]:
     """One kernel: its typed parameters, its limits, and the threadgroup memory it declares."""
-    executable = executable_of(prepared, name)
+    executable = executable_of(compiler, name, REFERENCE)
     return {
         "name": name,
         "arguments": executable.arguments,
@@ -69,21 +69,15 @@ def describe(prepared: Prepared, name: str) -> dict[str, Any]:
     }
 
 
-def executable_of(prepared: Prepared, name: str) -> CoroutineExecutable:
+def executable_of(compiler: Compiler, name: str, engine: str = "") -> Executable:
     """Compile a kernel; function constants that it needs and nobody set are on."""
-    engine = CoroutineEngine()
     try:
-        return engine.compile(compile_program(prepared, name))
+        return compiler.compile(name, {}, PLAIN, engine)
     except UnsetConstantError:
-        return engine.compile(compile_program(prepared, name, all_on(prepared)))
-
-
-def all_on(prepared: Prepared) -> dict[int | str, Scalar]:
-    """A value for every function constant: with true and 1, no parameter vanishes."""
-    return {
-        constant.index: True if constant.type == "bool" else 1
-        for constant in prepared.function_constants.values()
-    }
+        # With true and 1, no parameter vanishes.
+        declared = compiler.outline.constants
+        constants = {one.name: True if one.type == "bool" else 1 for one in declared}
+        return compiler.compile(name, constants, PLAIN, engine)
 
 
 def place_of(argument: Argument) -> str:

@@ -23,6 +23,8 @@ from anymetal.cli.sources import (
     source_of,
 )
 from anymetal.cli.verbs.kernels import executable_of
+from anymetal.engines.choose import REFERENCE, checking_target
+from anymetal.engines.compiler import Compiler
 from anymetal.errors import AnymetalError
 from anymetal.msl.check import check_all, check_entries
 from anymetal.msl.prepare import prepare
@@ -102,7 +104,7 @@ def lint_file(
         return report.with_error(error, ())
     report = replace(report, kernels=len(prepared.entry_points))
     try:
-        warnings = (*prepared.warnings, *check_all(prepared))
+        warnings = (*prepared.warnings, *check_all(prepared, checking_target()))
     except AnymetalError as error:
         return report.with_error(error, failing(prepared, step))
     report = replace(report, text="\n".join(warnings))
@@ -139,7 +141,7 @@ def _bisect(
 
 def _compiles(prepared: Prepared, entries: list[EntryPoint]) -> bool:
     try:
-        check_entries(prepared, entries)
+        check_entries(prepared, entries, checking_target())
     except AnymetalError:
         return False
     return True
@@ -147,10 +149,11 @@ def _compiles(prepared: Prepared, entries: list[EntryPoint]) -> bool:
 
 def _generate(report: FileReport, prepared: Prepared, step: Step) -> FileReport:
     """Generate code for each kernel too: limits such as threadgroup memory are known only then."""
+    compiler = Compiler(prepared.source)
     for number, name in enumerate(prepared.entry_points):
         step(name, number, len(prepared.entry_points))
         try:
-            executable_of(prepared, name)
+            executable_of(compiler, name, REFERENCE)
         except AnymetalError as error:
             report = report.with_error(error, [name])
     return report

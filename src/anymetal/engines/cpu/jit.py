@@ -39,12 +39,6 @@ def _target_machine(level: int) -> llvm.TargetMachine:
 
 
 @functools.cache
-def host_processor() -> str:
-    """Name and features of this processor: object code is only good on its like."""
-    return f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
-
-
-@functools.cache
 def rounds_bfloats() -> bool:
     """Whether this processor has an instruction that rounds to bfloat, or LLVM needs none."""
     features = llvm.get_host_cpu_features()

@@ -10,10 +10,13 @@ import threading
 from pathlib import Path
 
 from anymetal.engines.cpu import jit, layout
+from anymetal.engines.cpu.target import HOST
 from anymetal.errors import ToolchainError
 from anymetal.msl import clang
-from anymetal.store.cache import default_store, digest_of
+from anymetal.store.cache import default_store
+from anymetal.store.fingerprint import fingerprint
 
+_FOLDER = Path(__file__).parent
 _SOURCES = ("runtime.cpp", "layout.h", "scheduler.h", "system.h", "log_sink.h", "run_listener.h")
 
 
@@ -34,22 +37,16 @@ class Runtime:
             os.register_at_fork(after_in_child=reset)
 
 
-def source_digest(include_dirs: tuple[Path, ...] = ()) -> str:
-    """Digest of the runtime's own sources: part of every key that depends on them."""
-    files = [Path(__file__).parent / name for name in _SOURCES]
-    files += [path for folder in include_dirs for path in sorted(folder.glob("*.h"))]
-    return digest_of(*(path.read_bytes() for path in files))
-
-
 def start_runtime(include_dirs: tuple[Path, ...] = ()) -> Runtime:
     """Builds a runtime, or takes it from the store; headers in `include_dirs` stand before ours."""
     layout.HEADER.check()
     store = default_store()
-    key = digest_of(source_digest(include_dirs), clang.toolchain_key())
+    sources = [_FOLDER / name for name in _SOURCES]
+    key = fingerprint("tools", "processor", clang.INCLUDE_DIR, *sources, *include_dirs)
     entry = store.get("runtime", key)
     if entry is not None:
         return Runtime(entry.payload)
-    ir = clang.compile_support(Path(__file__).parent / "runtime.cpp", include_dirs)
+    ir = clang.compile_support(_FOLDER / "runtime.cpp", HOST, include_dirs)
     code = jit.object_code(ir, level=2)
     store.put("runtime", key, {}, code)
     return Runtime(code)

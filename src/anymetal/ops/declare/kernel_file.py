@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from anymetal.launch.guarded import GuardedKernel
-from anymetal.launch.shader import Kernel, compile_shader
+from anymetal.launch.kernel import Kernel
+from anymetal.launch.shader import compile_shader
 from anymetal.launch.structs import Structs, reflected
 from anymetal.nouns import Source
 

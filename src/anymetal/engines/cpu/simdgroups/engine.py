@@ -7,25 +7,23 @@ everything else.
 
 from __future__ import annotations
 
-import functools
 import threading
 import zlib
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import llvmlite
-
 from anymetal import settings
+from anymetal.engines.contract import Sizes
 from anymetal.engines.cpu import jit
+from anymetal.engines.cpu.executable import CpuExecutable
 from anymetal.engines.cpu.layout import KERNEL_PART
-from anymetal.engines.cpu.runtime import Runtime, source_digest
-from anymetal.engines.cpu.threads.engine import CoroutineExecutable, prepare_module
-from anymetal.errors import EngineError
+from anymetal.engines.cpu.lowering import lower
+from anymetal.engines.cpu.runtime import Runtime, runtime, start_early
+from anymetal.engines.cpu.target import HOST
+from anymetal.errors import EngineError, Unsuitable
 from anymetal.ir import parse
 from anymetal.machine.layout import THREADGROUP_ARGUMENTS
 from anymetal.nouns import Program
-from anymetal.passes import simdgroup as lanes
 from anymetal.passes.coroutine import COROUTINE, make_coroutine
 from anymetal.passes.machine import THREAD_MAIN, answer_at_once
 from anymetal.passes.simdgroup.facts import WIDTH
@@ -41,28 +39,23 @@ from anymetal.passes.simdgroup.prepare import (
 )
 from anymetal.passes.simdgroup.rules import GroupShape
 from anymetal.store.cache import default_store, digest_of
+from anymetal.store.fingerprint import fingerprint
 
-Sizes = tuple[int, int, int]
 _FRAME_ALIGNMENT = 256
 _IN_A_ROW = GroupShape(WIDTH, complete=True)
 _ANYHOW = GroupShape(0)
-_GENERATOR_ROOMS = (Path(lanes.__file__).parent.parent, Path(jit.__file__).parent)
 
 
-class RegionsEngine:
-    """Compiles programs to vector code; raises NotVectorisable for what it cannot do."""
+class SimdgroupEngine:
+    """Compiles programs to vector code; raises Unsuitable for what it cannot do."""
 
-    name = "regions"
+    name = "simdgroup"
+    target = HOST
 
-    @functools.cached_property
-    def version(self) -> str:
-        return digest_of(source_digest(), jit.host_processor(), self.name)
-
-    def compile(self, program: Program, *, patient: bool = False) -> RegionsExecutable:
-        """`patient`: also code so long that compiling it takes many seconds."""
+    def compile(self, program: Program, *, patient: bool = False) -> SimdgroupExecutable:
         module = parse(program.ir)
         answer_at_once(module, at_once=True)
-        metadata, _ = prepare_module(module, program)
+        metadata, _ = lower(module, program)
         replace_suspends(module)
         drop_group_loop(module)
         split = split_position_loads(module)
@@ -75,15 +68,11 @@ class RegionsEngine:
         executable.written[_IN_A_ROW] = written
         return executable
 
-    def load(self, payload: bytes, metadata: dict[str, Any]) -> RegionsExecutable:
-        return RegionsExecutable(payload, metadata)
+    def load(self, payload: bytes, metadata: dict[str, Any]) -> SimdgroupExecutable:
+        return SimdgroupExecutable(payload, metadata, runtime())
 
-
-@functools.cache
-def _generator() -> str:
-    """What else vector code depends on: the passes that write it, and the processor."""
-    files = [file for room in _GENERATOR_ROOMS for file in sorted(room.rglob("*.py"))]
-    return digest_of(jit.host_processor(), llvmlite.__version__, *(f.read_bytes() for f in files))
+    def start_early(self) -> None:
+        start_early()
 
 
 class _Code:
@@ -126,38 +115,39 @@ class _Written:
 
 def _write(ir: str, shape: GroupShape, heaviest: int) -> _Written:
     module = parse(ir)
-    result = vectorise(module, shape, heaviest)
+    try:
+        result = vectorise(module, shape, heaviest)
+    except NotVectorisable as error:
+        raise Unsuitable(str(error)) from None
     return _Written(str(module), result)
 
 
-class RegionsExecutable(CoroutineExecutable):
-    """A vectorised kernel. Launches from several Python threads at once are fine."""
+class SimdgroupExecutable(CpuExecutable):
+    """A vectorised kernel: machine code for each shape of threadgroups it has met."""
 
-    def __init__(self, payload: bytes, metadata: dict[str, Any]) -> None:
-        self._codes: dict[GroupShape, _Code | NotVectorisable] = {}
+    def __init__(self, payload: bytes, metadata: dict[str, Any], runtime: Runtime) -> None:
+        super().__init__(payload, metadata, runtime)
+        self._codes: dict[GroupShape, _Code | Unsuitable] = {}
         self.written: dict[GroupShape, _Written] = {}
         self._lock = threading.Lock()
         self._fixed_parts: dict[Any, bytes] = {}
-        super().__init__(payload, metadata)
-
-    def _load_code(self) -> None:
-        self._key = digest_of(self.payload)
+        self._key = digest_of(payload, fingerprint("tools", "processor", "compiler"))
 
     def code_for(self, shape: GroupShape) -> _Code:
         """The code for one shape, compiled now if this is the first launch that needs it.
 
-        Raises NotVectorisable where the kernel is too much for this shape, though not for others.
+        Raises Unsuitable where the kernel is too much for this shape, though not for others.
         """
         with self._lock:
             if shape not in self._codes:
                 self._codes[shape] = self._new_code(shape)
             code = self._codes[shape]
-        if isinstance(code, NotVectorisable):
-            raise NotVectorisable(str(code))
+        if isinstance(code, Unsuitable):
+            raise Unsuitable(str(code))
         return code
 
-    def _new_code(self, shape: GroupShape) -> _Code | NotVectorisable:
-        store, key = default_store(), digest_of(self._key, str(shape), _generator())
+    def _new_code(self, shape: GroupShape) -> _Code | Unsuitable:
+        store, key = default_store(), digest_of(self._key, str(shape))
         entry = store.get("vectorised", key)
         if entry is not None:
             return _Code(entry.payload, entry.note["has_barriers"], self._runtime)
@@ -165,13 +155,13 @@ class RegionsExecutable(CoroutineExecutable):
             written = self.written.pop(shape, None) or _write(
                 zlib.decompress(self.payload).decode(), shape, self.metadata["heaviest"]
             )
-        except NotVectorisable as error:
+        except Unsuitable as error:
             return error
         code, note = written.compiled()
         store.put("vectorised", key, note, code)
         return _Code(code, note["has_barriers"], self._runtime)
 
-    def _launch_part(
+    def _fixed_part(
         self, threads: Sizes, group_size: Sizes, dynamic: dict[int, int] | None
     ) -> bytes:
         lengths = tuple((dynamic or {}).get(index, 0) for index in range(THREADGROUP_ARGUMENTS))
@@ -210,6 +200,3 @@ def shape_of(group_size: Sizes) -> GroupShape:
     if WIDTH % x == 0 and (z == 1 or x * y % WIDTH == 0):
         return GroupShape(x, complete)
     return GroupShape(0, complete)
-
-
-__all__ = ["RegionsEngine", "RegionsExecutable", "shape_of"]

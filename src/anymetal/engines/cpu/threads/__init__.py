@@ -1,5 +1,1 @@
-"""The coroutine engine."""
-
-from anymetal.engines.cpu.threads.engine import CoroutineEngine, CoroutineExecutable
-
-__all__ = ["CoroutineEngine", "CoroutineExecutable"]
+"""The reference engine: threads as coroutines."""

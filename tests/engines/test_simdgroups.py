@@ -7,12 +7,16 @@ import re
 import llvmlite.binding as llvm
 import pytest
 import torch
-from regions_cases import CASES, MATRICES, source
+from simdgroup_cases import CASES, MATRICES, source
 
 import anymetal
-from anymetal.engines.cpu.simdgroups import NotVectorisable, RegionsEngine, RegionsExecutable
-from anymetal.engines.cpu.simdgroups.engine import shape_of
-from anymetal.errors import EngineError
+from anymetal.engines.cpu.simdgroups.engine import (
+    SimdgroupEngine,
+    SimdgroupExecutable,
+    shape_of,
+)
+from anymetal.engines.cpu.target import HOST
+from anymetal.errors import EngineError, Unsuitable
 from anymetal.msl.compile import compile_program
 from anymetal.msl.prepare import prepare
 from anymetal.nouns import Source
@@ -40,7 +44,7 @@ def assert_equal_on_both(
     monkeypatch: pytest.MonkeyPatch, text: str, threads: Sizes, group_size: Sizes
 ) -> None:
     expected = run(monkeypatch, "coroutine", text, threads, group_size)
-    found = run(monkeypatch, "regions", text, threads, group_size)
+    found = run(monkeypatch, "simdgroup", text, threads, group_size)
     for wanted, got in zip(expected, found, strict=True):
         different = (wanted != got).nonzero().flatten().tolist()
         assert not different, f"words {different[:8]}"
@@ -98,7 +102,7 @@ def test_shapes_of_grids_and_threadgroups(
 
 def test_results_of_atomics_are_all_different(monkeypatch: pytest.MonkeyPatch) -> None:
     text = source("out[i] = atomic_fetch_add_explicit(&counters[0], 1, memory_order_relaxed);")
-    out, counters = run(monkeypatch, "regions", text, (150, 1, 1), (64, 1, 1))
+    out, counters = run(monkeypatch, "simdgroup", text, (150, 1, 1), (64, 1, 1))
     assert sorted(out[:150].tolist()) == list(range(150))
     assert counters[0] == 150
 
@@ -110,7 +114,7 @@ def test_compare_and_exchange_under_divergence(monkeypatch: pytest.MonkeyPatch) 
   while (!atomic_compare_exchange_weak_explicit(&counters[0], &seen, seen + lane + 1,
                                                 memory_order_relaxed, memory_order_relaxed)) {}
   out[i] = lane + 1;""")
-    out, counters = run(monkeypatch, "regions", text, (96, 1, 1), (32, 1, 1))
+    out, counters = run(monkeypatch, "simdgroup", text, (96, 1, 1), (32, 1, 1))
     assert counters[0] == out.sum()
     assert counters[0] > 0
 
@@ -133,27 +137,33 @@ def test_shape_of_a_threadgroup(group_size: Sizes, shape: GroupShape) -> None:
     assert shape_of(group_size) == shape
 
 
-def executable_of(text: str) -> RegionsExecutable:
-    return RegionsEngine().compile(compile_program(prepare(Source(text)), "f"))
+def executable_of(text: str) -> SimdgroupExecutable:
+    return SimdgroupEngine().compile(compile_program(prepare(Source(text)), "f", {}, HOST))
 
 
-def test_too_long_for_one_shape_is_left_to_coroutines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_long_for_one_shape_is_left_to_coroutines(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Complete simdgroups need no masked copy of the whole kernel; others may ask too much."""
     text = source("out[i] = v * 3;  // too long for one shape")
     monkeypatch.setenv("ANYMETAL_ENGINE", "auto")
     kernel = anymetal.compile_shader(text).f
-    executable = kernel._executable
-    assert executable.metadata["engine"] == "regions"
+    executable = kernel._plain.executable
+    assert (kernel.engine, kernel.engine_reason) == ("simdgroup", "")
     monkeypatch.setitem(executable.metadata, "heaviest", 1)
     monkeypatch.setattr("anymetal.engines.cpu.simdgroups.engine.default_store", NoStore)
     x = torch.arange(40, dtype=torch.int32)
     out, spare = torch.zeros_like(x), torch.zeros(40)
-    for _ in range(2):
-        kernel(x, spare, out, out, threads=40, group_size=20)
+    with caplog.at_level("INFO", "anymetal.engines"):
+        for _ in range(2):
+            kernel(x, spare, out, out, threads=40, group_size=20)
+    assert len(caplog.messages) == 1
+    assert "a launch runs on the coroutine engine: its vector code" in caplog.text
+    assert kernel.engine_reason.startswith("coroutine for threadgroups of (20, 1, 1): its vector")
     assert out.tolist() == (x * 3).tolist()
-    monkeypatch.setenv("ANYMETAL_ENGINE", "regions")
-    kernel._spare = None
-    with pytest.raises(EngineError, match="cannot run on the regions engine: its vector code"):
+    monkeypatch.setenv("ANYMETAL_ENGINE", "simdgroup")
+    kernel._plain._spare = None
+    with pytest.raises(EngineError, match="cannot run on the simdgroup engine: its vector code"):
         kernel(x, spare, out, out, threads=40, group_size=20)
 
 
@@ -167,17 +177,26 @@ class NoStore:
         pass
 
 
-def test_what_cannot_be_vectorised_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_vectorised_says_why(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     text = source("Step steps[3] = {&a, &b, &c}; out[i] = steps[v % 3](v);", FUNCTION_POINTERS)
-    monkeypatch.setenv("ANYMETAL_ENGINE", "regions")
-    with pytest.raises(EngineError, match="'f' cannot run on the regions engine: indirect call"):
+    monkeypatch.setenv("ANYMETAL_ENGINE", "simdgroup")
+    with pytest.raises(EngineError, match="'f' cannot run on the simdgroup engine: indirect call"):
         anymetal.compile_shader(text).f  # noqa: B018
-    with pytest.raises(NotVectorisable, match="indirect call"):
+    with pytest.raises(Unsuitable, match="indirect call"):
         executable_of(text)
     monkeypatch.setenv("ANYMETAL_ENGINE", "auto")
-    metadata = anymetal.compile_shader(text).f._executable.metadata
-    assert metadata["engine"] == "coroutine"
-    assert "indirect call" in metadata["why"]
+    with caplog.at_level("INFO", "anymetal.engines"):
+        kernel = anymetal.compile_shader(text).f
+    assert kernel.engine == "coroutine"
+    assert "indirect call" in kernel.engine_reason
+    assert f"kernel 'f' runs on the coroutine engine: {kernel.engine_reason}" in caplog.messages
+
+
+def test_the_former_name_of_the_engine_still_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANYMETAL_ENGINE", "regions")
+    assert anymetal.compile_shader(source("out[i] = v;")).f.engine == "simdgroup"
 
 
 FUNCTION_POINTERS = """
@@ -224,8 +243,8 @@ def test_code_uses_the_widest_registers_of_the_machine(monkeypatch: pytest.Monke
 
 
 def test_vector_code_that_llvm_refuses_is_reported_with_a_way_out() -> None:
-    program = compile_program(prepare(Source(source("out[i] = v * 3 + 7;"))), "f", {})
-    executable = RegionsEngine().compile(program)
+    program = compile_program(prepare(Source(source("out[i] = v * 3 + 7;"))), "f", {}, HOST)
+    executable = SimdgroupEngine().compile(program)
     shape = GroupShape(32, complete=True)
     broken = executable.written[shape]
     executable.written[shape] = type(broken)(broken.text + "\nnonsense", broken.result)

@@ -10,8 +10,11 @@ import pytest
 import torch
 
 from anymetal import compile_shader
-from anymetal.launch import workshop
-from anymetal.store import cache
+from anymetal.engines import compiler
+from anymetal.engines.registry import FRONTENDS
+from anymetal.msl import frontend
+from anymetal.nouns import Source
+from anymetal.store import cache, fingerprint
 
 SOURCE = """
 #include <metal_stdlib>
@@ -35,13 +38,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     taken: list[str] = []
 
     def watch(name: str) -> None:
-        original = getattr(workshop, name)
+        original = getattr(frontend, name)
 
         def step(*args: Any, **keywords: Any) -> Any:
             taken.append(name)
             return original(*args, **keywords)
 
-        monkeypatch.setattr(workshop, name, step)
+        monkeypatch.setattr(frontend, name, step)
 
     for name in ("prepare", "check_all", "compile_program"):
         watch(name)
@@ -57,7 +60,8 @@ def run() -> None:
 def forget() -> None:
     """What a new process would not know."""
     gc.collect()
-    workshop._alive.clear()
+    compiler._alive.clear()
+    FRONTENDS[Source]._prepared.clear()
 
 
 def test_second_compile_takes_no_step(fresh: Path, calls: list[str]) -> None:
@@ -94,7 +98,7 @@ def test_cleared_executables_are_made_again(fresh: Path, calls: list[str]) -> No
 
 def test_executable_of_the_same_source_is_shared(fresh: Path) -> None:
     first, second = compile_shader(SOURCE), compile_shader(SOURCE)
-    assert first.add._executable is second.add._executable
+    assert first.add._plain.executable is second.add._plain.executable
 
 
 def test_toolchain_is_part_of_the_key(
@@ -103,7 +107,7 @@ def test_toolchain_is_part_of_the_key(
     run()
     calls.clear()
     forget()
-    monkeypatch.setattr(workshop, "toolchain", lambda: "a newer compiler")
+    monkeypatch.setattr(compiler, "fingerprint", lambda *parts: "a newer compiler")
     run()
     assert calls == ["prepare", "check_all", "compile_program"]
 
@@ -112,18 +116,18 @@ def test_signature_changes_with_a_file(tmp_path: Path) -> None:
     (tmp_path / "room").mkdir()
     header = tmp_path / "room" / "metal_math"
     header.write_text("1")
-    before = workshop._signature(tmp_path, 3)
+    before = fingerprint.stamp(tmp_path)
     header.write_text("22")
-    changed = workshop._signature(tmp_path, 3)
+    changed = fingerprint.stamp(tmp_path)
     (tmp_path / "room" / "__pycache__").mkdir()
     (tmp_path / "room" / "__pycache__" / "x.pyc").write_text("")
-    assert before != changed == workshop._signature(tmp_path, 3)
+    assert before != changed == fingerprint.stamp(tmp_path)
 
 
 def test_large_library_is_checked_without_its_instances(
     fresh: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workshop, "CHECKED_AT_ONCE", 0)
+    monkeypatch.setattr(frontend, "CHECKED_AT_ONCE", 0)
     source = """
     #include <metal_stdlib>
     template <typename T> kernel void f(device T* x) { x[0] = x[0].nothing; }

@@ -1,18 +1,16 @@
-"""A kernel and its counters go in; how often it did what in one run comes out."""
+"""The instrumentation that counts: how often a kernel did what in one run."""
 
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
-from anymetal.engines.cpu.threads import CoroutineEngine, CoroutineExecutable
+from anymetal.engines.contract import Engine, Executable
 from anymetal.ir import parse
-from anymetal.launch.workshop import Workshop
-from anymetal.msl.compile import compile_program
-from anymetal.nouns import Program, Scalar
+from anymetal.nouns import Program
 from anymetal.passes.counting import BUFFER, Costs, count_blocks
 
 
@@ -45,15 +43,15 @@ class Counts:
     buffer_bytes: Mapping[int, int] = field(default_factory=dict)
 
 
-class CountingProgram:
-    """A kernel compiled with counters. The counters stay where they are as long as this lives."""
+class CountedExecutable:
+    """A kernel with counters. They stay where they are as long as this lives."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, engine: Engine) -> None:
         module = parse(program.ir)
         self._costs: Costs = count_blocks(module, self._reserve)
-        self.executable: CoroutineExecutable = CoroutineEngine().compile(
-            replace(program, ir=str(module))
-        )
+        counting = replace(program, ir=str(module))
+        self.executable: Executable = engine.compile(counting, patient=True)
+        self.payload, self.metadata = self.executable.payload, self.executable.metadata
 
     def _reserve(self, count: int) -> int:
         self._counters = (ctypes.c_uint64 * count)()
@@ -75,16 +73,18 @@ class CountingProgram:
         return Counts(**numbers, buffer_bytes=buffers)
 
 
-_kept: weakref.WeakKeyDictionary[Workshop, dict[str, CountingProgram]] = weakref.WeakKeyDictionary()
+class Counted:
+    """Counters in every block. Their addresses are in the code, so it is not kept; they are not
+    atomic, so it runs on one processor, thread by thread."""
+
+    name, key, engine = "counted", "", "coroutine"
+    optimise, kept = True, False
+
+    def compile(self, program: Program, engine: Engine, *, patient: bool) -> CountedExecutable:
+        return CountedExecutable(program, engine)
+
+    def load(self, payload: bytes, metadata: dict[str, Any], engine: Engine) -> CountedExecutable:
+        raise NotImplementedError("counters are addresses of one process")
 
 
-def compile_counting(
-    workshop: Workshop, kernel: str, constants: Mapping[str, Scalar]
-) -> CountingProgram:
-    """The kernel with counters of its own, kept as long as its source is."""
-    programs = _kept.setdefault(workshop, {})
-    key = repr((kernel, sorted(constants.items())))
-    if key not in programs:
-        named: dict[int | str, Scalar] = {name: constants[name] for name in constants}
-        programs[key] = CountingProgram(compile_program(workshop.prepared(), kernel, named))
-    return programs[key]
+COUNTED = Counted()

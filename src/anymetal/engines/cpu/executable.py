@@ -1,0 +1,81 @@
+"""What executables of the CPU engines have in common: a launch is handed to the runtime."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from abc import ABC, abstractmethod
+from typing import Any
+
+from anymetal import settings
+from anymetal.engines.contract import Sizes
+from anymetal.engines.cpu.layout import CALL_PART, LogSink, Outcome
+from anymetal.engines.cpu.messages import deliver
+from anymetal.engines.cpu.runtime import Runtime
+from anymetal.errors import KernelTimeout
+from anymetal.nouns import SIMDGROUP, Argument
+
+_MAIN_THREAD = threading.main_thread().ident
+
+
+class CpuExecutable(ABC):
+    """A compiled kernel. Launches from several Python threads at once are fine."""
+
+    def __init__(self, payload: bytes, metadata: dict[str, Any], runtime: Runtime) -> None:
+        self.payload = payload
+        self.metadata = metadata
+        self.name: str = metadata["name"]
+        self.arguments = tuple(Argument.from_row(row) for row in metadata["arguments"])
+        self.max_threads_per_threadgroup: int = metadata["max_threads"]
+        self.thread_execution_width = SIMDGROUP
+        self.static_threadgroup_memory_length: int = metadata["static_memory"]
+        self.used_buffers = frozenset(metadata["used_buffers"])
+        self._runtime = runtime
+
+    @abstractmethod
+    def _fixed_part(
+        self, threads: Sizes, group_size: Sizes, dynamic: dict[int, int] | None
+    ) -> bytes:
+        """The part of Launch that the kernel fixes."""
+
+    def launch(
+        self,
+        buffers: int,
+        threads: Sizes,
+        group_size: Sizes,
+        workers: int,
+        threadgroup_memory: dict[int, int] | None = None,
+        listener_data: int = 0,
+    ) -> None:
+        """The short way in: `buffers` is the address of a table of buffer addresses."""
+        fixed = self._fixed_part(threads, group_size, threadgroup_memory)
+        on_main = threading.get_ident() == _MAIN_THREAD
+        limit = settings.TIME_LIMIT.number()
+        sink = LogSink() if self.metadata["uses_log"] else None
+        changing = CALL_PART.pack(
+            buffers,
+            *threads,
+            *group_size,
+            workers,
+            on_main,
+            limit,
+            ctypes.addressof(sink) if sink else 0,
+            listener_data,
+        )
+        outcome = self._runtime.run(changing + fixed)
+        if sink is not None:
+            deliver(sink, self.name)
+        if outcome:
+            self._raise(outcome, limit)
+
+    def _raise(self, outcome: int, limit: float) -> None:
+        if outcome == Outcome.INTERRUPTED:
+            raise KeyboardInterrupt
+        if outcome == Outcome.TIMED_OUT:
+            raise KernelTimeout(
+                f"kernel '{self.name}' finished no threadgroup for {limit:g} s and was stopped; "
+                f"set {settings.TIME_LIMIT.variable} (seconds, 0 for no limit) if it is meant to "
+                "take that long"
+            )
+        assert outcome == Outcome.NO_MEMORY
+        raise MemoryError(f"kernel '{self.name}': not enough memory for its threads")

@@ -1,0 +1,85 @@
+"""The passes that both CPU engines run, and what they learn about a kernel."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import Any
+
+from anymetal.engines.cpu import jit
+from anymetal.errors import LimitError
+from anymetal.ir import Module
+from anymetal.nouns import MAX_GROUP_SIZE, Position, Program
+from anymetal.passes.alignment import clamp_alignment
+from anymetal.passes.arithmetic import define_integer_arithmetic
+from anymetal.passes.bfloat_rounding import round_in_integers
+from anymetal.passes.invariant import mark_invariant_loads
+from anymetal.passes.machine import (
+    THREAD_MAIN,
+    lay_out_threadgroup_memory,
+    parameters_of,
+    refuse_primitives_outside,
+    replace_self,
+)
+
+MAX_THREADGROUP_BYTES = 32 * 1024
+
+
+def lower(module: Module, program: Program) -> tuple[dict[str, Any], dict[int, tuple[int, int]]]:
+    """Puts the machine under the kernel, and arithmetic as on a GPU. Returns the executable's
+    metadata and the place of each threadgroup variable by its slot."""
+    refuse_primitives_outside(module, program.name)
+    function = module.function(THREAD_MAIN)
+    used = sorted(_used_buffers(module))
+    uses_log = any(True for _ in function.calls("am_log"))
+    constants = {
+        a.index for a in program.arguments if a.space == "constant" and a.index is not None
+    }
+    mark_invariant_loads(module, constants)
+    replace_self(function)
+    places = lay_out_threadgroup_memory(function)
+    static_memory = max((offset + size for offset, size in places.values()), default=0)
+    if static_memory > MAX_THREADGROUP_BYTES:
+        raise LimitError(
+            f"kernel '{program.name}' declares {static_memory} bytes of threadgroup memory; "
+            f"the limit is {MAX_THREADGROUP_BYTES}",
+            _first_beyond(program, places),
+        )
+    if not jit.rounds_bfloats():
+        round_in_integers(module)
+    for part in module.functions:
+        clamp_alignment(part)
+        define_integer_arithmetic(part)
+    metadata = {
+        "name": program.name,
+        "static_memory": static_memory,
+        "used_buffers": used,
+        "uses_log": uses_log,
+        "max_threads": min(program.entry.max_total_threads or MAX_GROUP_SIZE, MAX_GROUP_SIZE),
+        "arguments": [asdict(argument) for argument in program.arguments],
+    }
+    return metadata, places
+
+
+def _first_beyond(program: Program, places: dict[int, tuple[int, int]]) -> Position | None:
+    """Where the threadgroup variable is declared that does not fit any more."""
+    positions = {variable.slot: variable.position for variable in program.threadgroup_variables}
+    beyond = (slot for slot in sorted(places) if sum(places[slot]) > MAX_THREADGROUP_BYTES)
+    return positions.get(next(beyond))
+
+
+def _used_buffers(module: Module) -> set[int]:
+    """Indices of the buffers the kernel looks at, from its reads of the table of addresses."""
+    function = module.function(THREAD_MAIN)
+    table = re.escape(parameters_of(function)[0])
+    offset = re.compile(rf"getelementptr .*ptr {table}, i64 (\d+)")
+    direct = re.compile(rf"load .*ptr {table}[, ]|load .*ptr {table}$")
+    used: set[int] = set()
+    for instruction in function.instructions():
+        match = offset.search(instruction.text)
+        if match:
+            scale = 1 if "getelementptr inbounds nuw i8" in instruction.text else 8
+            used.add(int(match.group(1)) * scale // 8)
+        elif direct.search(instruction.text):
+            used.add(0)
+    return used

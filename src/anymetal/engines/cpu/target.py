@@ -1,0 +1,41 @@
+"""How kernels are compiled for this machine's processors: flags, and the function a thread runs."""
+
+from __future__ import annotations
+
+from anymetal.nouns import EntryPoint, Parameter, Target
+
+
+def thunk(entry: EntryPoint, function: str) -> str:
+    """am_thread_main, which the engines call with the buffers' addresses and a thread, and the
+    loop over the threads of a threadgroup."""
+    arguments = ",\n      ".join(
+        _argument(number, parameter) for number, parameter in enumerate(entry.parameters)
+    )
+    return (
+        # Weak: else clang drops `self` where the text, before am_self is replaced, does not use it.
+        'extern "C" __attribute__((noinline, weak)) '
+        "void am_thread_main(void* const* buffers, am_thread* self) {\n"
+        f"  {function}(\n      {arguments});\n}}\n"
+        "#include <anymetal/group.h>\n"
+    )
+
+
+def _argument(number: int, parameter: Parameter) -> str:
+    type_ = f"am_kernel_signature::parameter<{number}>"
+    if parameter.role == "builtin":
+        return f"am_builtin<{type_}>::from(am_{parameter.builtin}(self))"
+    if parameter.role == "threadgroup":
+        return f"am_parameter<{type_}>::from(self->group->dynamic_memory[{parameter.index}])"
+    address = f"buffers[{parameter.index}]"
+    if parameter.function_constant is not None:
+        address = f"({parameter.function_constant}) ? {address} : nullptr"
+    return f"am_parameter<{type_}>::from({address})"
+
+
+HOST = Target(
+    name="cpu",
+    flags=("-march=native",),
+    include_dirs=(),
+    header="anymetal/entry.h",
+    thunk=thunk,
+)

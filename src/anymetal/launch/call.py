@@ -1,0 +1,158 @@
+"""A call of one compiled kernel: its arguments are bound, its shape is checked, and it runs."""
+
+from __future__ import annotations
+
+import ctypes
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from anymetal.checker.context import ActiveCheck
+from anymetal.engines import choose
+from anymetal.engines.compiler import Compiler
+from anymetal.engines.contract import PLAIN, Executable, Sizes
+from anymetal.errors import Unsuitable
+from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Frame
+from anymetal.launch.error_buffer import ErrorBuffer
+from anymetal.launch.shape import Extent, grid_and_group
+from anymetal.launch.virtual import Queue, command_queue
+from anymetal.nouns import Scalar
+
+
+class BoundKernel(ABC):
+    """An executable, and how calls bind to it."""
+
+    def __init__(self, executable: Executable) -> None:
+        self.executable = executable
+        self.name: str = executable.metadata["name"]
+        self.reason: str = executable.metadata["reason"]
+        self.limit = executable.max_threads_per_threadgroup
+        self.binder = Binder(self.name, executable.arguments, executable.used_buffers)
+
+    @abstractmethod
+    def run(
+        self,
+        frame: Frame,
+        args: tuple[Any, ...],
+        grid: Sizes,
+        group: Sizes,
+        memory: dict[int, int] | None,
+        check: ActiveCheck | None,
+    ) -> None:
+        """Runs a launch whose arguments are in the frame."""
+
+    def call(
+        self,
+        check: ActiveCheck | None,
+        args: tuple[Any, ...],
+        threads: Extent | None = None,
+        group_size: Extent | None = None,
+        arg_casts: Casts = None,
+        error_buf_idx: int | None = None,
+        threadgroup_memory: Mapping[int, int] | None = None,
+    ) -> None:
+        """Binds, checks and runs, or hands the launch to the virtual device's queue."""
+        binder = self.binder
+        frame = binder.take_frame()
+        queue = None
+        queued = False
+        try:
+            keep: list[Any] = []
+            elements = binder.bind(frame, args, arg_casts, keep)
+            if threads is None and elements >= 0:
+                threads = elements
+            errors = None
+            if error_buf_idx is not None:
+                errors = self._bind_error_buffer(frame, len(args), error_buf_idx)
+            elif len(args) < binder.required:
+                binder.check_bound(len(args))
+            memory = None
+            if binder.threadgroup or threadgroup_memory:
+                static = self.executable.static_threadgroup_memory_length
+                memory = binder.lengths(threadgroup_memory, static)
+            grid, group = grid_and_group(self.name, threads, group_size, self.limit)
+            if frame.on_device:
+                queue = command_queue()
+            if not (grid[0] and grid[1] and grid[2]):
+                pass
+            elif queue is None or not queue.asynchronous:
+                self.run(frame, args, grid, group, memory, check)
+            else:
+                launch = (frame, args, grid, group, memory, check)
+                queue.submit(lambda: self._run_queued(launch, keep, errors, queue))
+                queued = True
+        finally:
+            if not queued:
+                binder.give_back(frame)
+        if errors is not None and not queued:
+            self._raise_reported(errors, queue)
+
+    def _run_queued(
+        self, launch: Any, keep: list[Any], errors: ErrorBuffer | None, queue: Queue
+    ) -> None:
+        """What the queue calls; it holds the arguments, and `keep`, as long as it needs them."""
+        try:
+            self.run(*launch)
+        finally:
+            self.binder.give_back(launch[0])
+        if errors is not None:
+            self._raise_reported(errors, queue)
+
+    def _raise_reported(self, errors: ErrorBuffer, queue: Queue | None) -> None:
+        """Raise what the kernel reported: at once, or at the next synchronisation of the device."""
+        if queue is None:
+            errors.raise_reported(self.name)
+            return
+        message = errors.message(self.name)
+        if message is not None:
+            queue.report(message)
+
+    def _bind_error_buffer(self, frame: Frame, count: int, index: int) -> ErrorBuffer:
+        if not 0 <= index < BUFFER_LIMIT:
+            self.binder.fail(f"error_buf_idx is {index}; buffers are 0 to {BUFFER_LIMIT - 1}")
+        errors = ErrorBuffer()
+        frame.addresses[index] = ctypes.addressof(errors)
+        self.binder.check_bound(count, also=index)
+        return errors
+
+
+class PlainKernel(BoundKernel):
+    """A kernel on its engine, and on another one for launches that the first cannot do."""
+
+    def __init__(
+        self,
+        executable: Executable,
+        constants: Mapping[str, Scalar],
+        compiler: Compiler,
+        workers: int | None = None,
+    ) -> None:
+        super().__init__(executable)
+        self._compiler = compiler
+        self._constants = constants
+        self._workers = workers
+        self._spare: Executable | None = None
+
+    def run(
+        self,
+        frame: Frame,
+        args: tuple[Any, ...],
+        grid: Sizes,
+        group: Sizes,
+        memory: dict[int, int] | None,
+        check: ActiveCheck | None,
+    ) -> None:
+        # Threadgroups run side by side on as many processors as torch uses.
+        workers = self._workers or torch.get_num_threads()
+        try:
+            self.executable.launch(frame.address, grid, group, workers, memory)
+        except Unsuitable as error:  # nothing has run yet
+            spare = self._spare or self._find_spare(group, error)
+            spare.launch(frame.address, grid, group, workers, memory)
+
+    def _find_spare(self, group: Sizes, why: Unsuitable) -> Executable:
+        engine = choose.instead(self.name, self.executable, why)
+        self._spare = self._compiler.compile(self.name, self._constants, PLAIN, engine)
+        self.reason = f"{engine} for threadgroups of {group}: {why}"
+        return self._spare

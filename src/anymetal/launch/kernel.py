@@ -1,0 +1,117 @@
+"""One kernel of a library: plain, checked or counted, each compiled when it is first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from anymetal import settings
+from anymetal.checker.context import ActiveCheck, active, report_limit
+from anymetal.engines.compiler import Compiler
+from anymetal.engines.contract import PLAIN
+from anymetal.engines.counted import COUNTED, CountedExecutable, Counts
+from anymetal.errors import LimitError
+from anymetal.launch.bind import Casts
+from anymetal.launch.call import BoundKernel, PlainKernel
+from anymetal.launch.shape import Extent
+from anymetal.nouns import Argument, Scalar
+
+if TYPE_CHECKING:
+    from anymetal.launch.checked_call import CheckedKernel
+
+
+class Kernel:
+    """One kernel, ready to be called: positional argument i is `[[buffer(i)]]`."""
+
+    def __init__(self, name: str, constants: Mapping[str, Scalar], compiler: Compiler) -> None:
+        self.name = name
+        self.constants = dict(constants)
+        self._compiler = compiler
+        self._checked: dict[tuple[bool, int], CheckedKernel] = {}
+        # Compiled now, so that errors are met here: what a call would run.
+        check = active()
+        self._known: BoundKernel = self._plain if check is None else self._checked_for(check)
+
+    @cached_property
+    def _plain(self) -> PlainKernel:
+        executable = self._compiler.compile(self.name, self.constants, PLAIN)
+        return PlainKernel(executable, self.constants, self._compiler)
+
+    @cached_property
+    def _counted(self) -> CountedExecutable:
+        return self._compiler.compile(self.name, self.constants, COUNTED)
+
+    def _checked_for(self, check: ActiveCheck) -> CheckedKernel:
+        from anymetal.launch.checked_call import compile_checked  # noqa: PLC0415
+
+        key = (check.nan, int(settings.CHECK_LEVEL.number()))
+        if key not in self._checked:
+            self._checked[key] = compile_checked(self._compiler, self.name, self.constants, *key)
+        return self._checked[key]
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """Every parameter with its type, address space and place."""
+        return self._known.executable.arguments
+
+    @property
+    def max_threads_per_threadgroup(self) -> int:
+        """How many threads a threadgroup of this kernel can have."""
+        return self._known.limit
+
+    @property
+    def thread_execution_width(self) -> int:
+        """How many threads a simdgroup has."""
+        return self._known.executable.thread_execution_width
+
+    @property
+    def static_thread_group_memory_length(self) -> int:
+        """Bytes of threadgroup memory that the kernel itself declares."""
+        return self._known.executable.static_threadgroup_memory_length
+
+    @property
+    def engine(self) -> str:
+        """The engine that runs this kernel."""
+        return str(self._known.executable.metadata["engine"])
+
+    @property
+    def engine_reason(self) -> str:
+        """Why it is that engine; empty where it is the first choice."""
+        return self._known.reason
+
+    def __repr__(self) -> str:
+        constants = "".join(f", {name}={value}" for name, value in self.constants.items())
+        return f"<anymetal kernel {self.name}{constants}>"
+
+    def __call__(
+        self,
+        *args: Any,
+        threads: Extent | None = None,
+        group_size: Extent | None = None,
+        arg_casts: Casts = None,
+        error_buf_idx: int | None = None,
+        threadgroup_memory: Mapping[int, int] | None = None,
+    ) -> None:
+        """Run the kernel over `threads` threads in threadgroups of `group_size`, and wait.
+
+        With tensors of the virtual mps device it may be queued, and errors it reports wait for the
+        next synchronisation, as on a Mac.
+        """
+        check = active()
+        try:
+            kernel: BoundKernel = self._plain if check is None else self._checked_for(check)
+            kernel.call(
+                check, args, threads, group_size, arg_casts, error_buf_idx, threadgroup_memory
+            )
+        except LimitError as error:
+            if check is not None:
+                report_limit(check, self.name, error)
+            raise
+
+    def count(self, *args: Any, **keywords: Any) -> Counts:
+        """Run the kernel like a call, on one processor, and count what its threads do."""
+        counted = self._counted
+        kernel = PlainKernel(counted.executable, self.constants, self._compiler, workers=1)
+        kernel.call(None, args, **keywords)
+        return counted.take()
