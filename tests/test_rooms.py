@@ -109,7 +109,7 @@ def test_every_room_has_its_place_in_the_order() -> None:
         ("from anymetal.launch.bind import Binder", "anymetal.msl.prepare"),
         ("from anymetal import launch", "anymetal.engines.cpu.jit"),
         ("import anymetal.cli", "anymetal.launch.shader"),
-        ("def f():\n    from anymetal.engines import choose", "anymetal.passes.loop"),
+        ("def f():\n    from anymetal.engines import choose", "anymetal.passes.lower.loop"),
         ("from ..launch import bind", "anymetal.msl.prepare"),
         ("from anymetal.msl import cache", "anymetal.settings"),
         ("from anymetal.device.enabling import is_enabled", "anymetal.launch.bind"),

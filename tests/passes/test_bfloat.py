@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import anymetal
-from anymetal.passes import bfloat
+from anymetal.passes.lower import bfloat
 
 SCALAR = "  %a = tail call nnan bfloat @llvm.fabs.bf16(bfloat %x) #1, !dbg !7"
 VECTOR = "  %9 = call <4 x bfloat> @llvm.fabs.v4bf16(<4 x bfloat> %v)"

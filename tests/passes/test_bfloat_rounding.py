@@ -9,7 +9,7 @@ import torch
 
 from anymetal.engines.cpu.jit import LoadedCode, object_code
 from anymetal.ir import parse
-from anymetal.passes.bfloat_rounding import round_in_integers
+from anymetal.passes.lower.bfloat_rounding import round_in_integers
 
 TRUNCATED = "%r = fptrunc KIND %x to BKIND"
 NARROWED = "%a = fptrunc KIND %x to BKIND\n  %b = fptrunc KIND %y to BKIND\n  "

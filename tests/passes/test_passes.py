@@ -11,10 +11,10 @@ import pytest
 from anymetal.engines.cpu.jit import LoadedCode, object_code
 from anymetal.errors import EngineError
 from anymetal.ir import Module, parse
-from anymetal.passes.alignment import clamp_alignment
-from anymetal.passes.arithmetic import define_integer_arithmetic
-from anymetal.passes.coroutine import has_suspends, make_coroutine
-from anymetal.passes.machine import (
+from anymetal.passes.lower.alignment import clamp_alignment
+from anymetal.passes.lower.arithmetic import define_integer_arithmetic
+from anymetal.passes.lower.coroutine import has_suspends, make_coroutine
+from anymetal.passes.lower.machine import (
     lay_out_threadgroup_memory,
     parameters_of,
     refuse_primitives_outside,

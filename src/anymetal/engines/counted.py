@@ -11,7 +11,7 @@ from typing import Any
 from anymetal.engines.contract import Engine, Executable
 from anymetal.ir import parse
 from anymetal.nouns import Program
-from anymetal.passes.counting import BUFFER, Costs, count_blocks
+from anymetal.passes.count.blocks import BUFFER, Costs, count_blocks
 
 
 @dataclass(frozen=True)

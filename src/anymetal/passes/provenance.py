@@ -10,7 +10,7 @@ from typing import Literal
 from anymetal.ir import Function, Instruction
 from anymetal.machine.layout import THREADGROUP_ARGUMENTS, Group
 from anymetal.machine.table import offset_of
-from anymetal.passes.machine import GROUP_OFFSET, THREAD_MAIN, parameters_of
+from anymetal.passes.lower.machine import GROUP_OFFSET, THREAD_MAIN, parameters_of
 
 Origin = Literal["buffer", "dynamic", "static", "array", "global", "machine", "unknown"]
 

@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 
 from anymetal.engines.cpu import jit
 from anymetal.ir import Module, parse
-from anymetal.passes.machine import THREAD_MAIN
+from anymetal.passes.lower.machine import THREAD_MAIN
 from anymetal.passes.simdgroup.kernel import Kernel, read_kernel
 from anymetal.passes.simdgroup.prepare import HEAVIEST, Vectorised, vectorise
 from anymetal.passes.simdgroup.rules import GroupShape

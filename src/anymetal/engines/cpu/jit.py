@@ -9,7 +9,7 @@ import threading
 
 import llvmlite.binding as llvm
 
-from anymetal.passes import bfloat
+from anymetal.passes.lower import bfloat
 
 # llvmlite's own lock covers single calls; a pass pipeline and its target machine need one of ours.
 _lock = threading.Lock()

@@ -10,11 +10,11 @@ from anymetal.engines.cpu import jit
 from anymetal.errors import LimitError
 from anymetal.ir import Module
 from anymetal.nouns import MAX_GROUP_SIZE, Position, Program
-from anymetal.passes.alignment import clamp_alignment
-from anymetal.passes.arithmetic import define_integer_arithmetic
-from anymetal.passes.bfloat_rounding import round_in_integers
-from anymetal.passes.invariant import mark_invariant_loads
-from anymetal.passes.machine import (
+from anymetal.passes.lower.alignment import clamp_alignment
+from anymetal.passes.lower.arithmetic import define_integer_arithmetic
+from anymetal.passes.lower.bfloat_rounding import round_in_integers
+from anymetal.passes.lower.invariant import mark_invariant_loads
+from anymetal.passes.lower.machine import (
     THREAD_MAIN,
     lay_out_threadgroup_memory,
     parameters_of,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anymetal.passes.machine import BARRIER, STOP, TAKEN
+from anymetal.passes.lower.machine import BARRIER, STOP, TAKEN
 from anymetal.passes.operands import Parsed
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.matrix import Matrices

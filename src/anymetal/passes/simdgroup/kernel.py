@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from anymetal.ir import Function, Instruction, Module
 from anymetal.ir.flow import graph_of
 from anymetal.passes.layout import Layout, members_of
-from anymetal.passes.machine import BARRIER, STOP, parameters_of
+from anymetal.passes.lower.machine import BARRIER, STOP, parameters_of
 from anymetal.passes.operands import Operand, Parsed, UnknownInstruction, read_instruction
 from anymetal.passes.simdgroup.graph import Flow, NotVectorisable
 

@@ -6,7 +6,13 @@ import re
 from dataclasses import dataclass
 
 from anymetal.ir import Instruction, Module
-from anymetal.passes.machine import GROUP_MAIN, STOP, THREAD_MAIN, kept_attributes, parameters_of
+from anymetal.passes.lower.machine import (
+    GROUP_MAIN,
+    STOP,
+    THREAD_MAIN,
+    kept_attributes,
+    parameters_of,
+)
 from anymetal.passes.simdgroup.kernel import read_kernel
 from anymetal.passes.simdgroup.rules import POSITION, SIMD, GroupShape
 from anymetal.passes.simdgroup.vectorise import Vectoriser

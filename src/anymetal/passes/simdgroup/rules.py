@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from anymetal.machine.layout import Group, Simdgroup, Thread
 from anymetal.machine.table import offset_of, size_of
 from anymetal.nouns import MAX_GROUP_SIZE
-from anymetal.passes.machine import MATRIX_PARTS
+from anymetal.passes.lower.machine import MATRIX_PARTS
 from anymetal.passes.operands import BINARY_OPCODES, CAST_OPCODES, Operand, Parsed
 from anymetal.passes.simdgroup import facts as lanes
 from anymetal.passes.simdgroup.facts import (

@@ -24,8 +24,8 @@ from anymetal.errors import EngineError, Unsuitable
 from anymetal.ir import parse
 from anymetal.machine.layout import THREADGROUP_ARGUMENTS
 from anymetal.nouns import Program
-from anymetal.passes.coroutine import COROUTINE, make_coroutine
-from anymetal.passes.machine import THREAD_MAIN, answer_at_once
+from anymetal.passes.lower.coroutine import COROUTINE, make_coroutine
+from anymetal.passes.lower.machine import THREAD_MAIN, answer_at_once
 from anymetal.passes.simdgroup.facts import WIDTH
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.prepare import (

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from anymetal.ir import Block, Function, Instruction, Module
 from anymetal.ir.flow import Graph, Loop, dominates, graph_of, loop_aware_order
 from anymetal.machine.layout import Wait
-from anymetal.passes.machine import (
+from anymetal.passes.lower.machine import (
     GROUP_MAIN,
     THREAD_MAIN,
     debug_reference,

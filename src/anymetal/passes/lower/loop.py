@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from anymetal.ir import Module
-from anymetal.passes.machine import THREAD_MAIN, debug_reference, kept_attributes, parameters_of
+from anymetal.passes.lower.machine import (
+    THREAD_MAIN,
+    debug_reference,
+    kept_attributes,
+    parameters_of,
+)
 
 
 def make_loop(module: Module) -> None:

@@ -2,7 +2,7 @@
 
 A shift or a division that stands in one branch may be computed for both once branches are folded; a
 call of a math function is gone once it is inlined. A mark is a call with a side effect, so that it
-stays where the operation was; passes/instrument.py makes the check of it.
+stays where the operation was; passes/check/instrument.py makes the check of it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 
 from anymetal.ir import Function, Instruction, Module
-from anymetal.passes.debug_info import DebugInfo
-from anymetal.passes.machine import GROUP_MAIN, THREAD_MAIN
+from anymetal.passes.check.debug_info import DebugInfo
+from anymetal.passes.lower.machine import GROUP_MAIN, THREAD_MAIN
 
 DIVISOR, SHIFT, NUMBER = "am_mark_divisor", "am_mark_shift", "am_mark_number"
 MARKS = (DIVISOR, SHIFT, NUMBER)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from anymetal.ir import Block, Instruction, Module
 from anymetal.machine.shadow import Access as Kind
 from anymetal.passes.accesses import accesses_of
-from anymetal.passes.machine import THREAD_MAIN
+from anymetal.passes.lower.machine import THREAD_MAIN
 from anymetal.passes.provenance import Provenance
 
 _FLOATING = re.compile(

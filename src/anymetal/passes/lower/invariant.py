@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection
 
 from anymetal.ir import Function, Instruction, Module
-from anymetal.passes.machine import THREAD_MAIN
+from anymetal.passes.lower.machine import THREAD_MAIN
 from anymetal.passes.provenance import Provenance, Root
 
 _POINTER = re.compile(r', ptr (%(?:[-\w.$]+|"[^"]*"))')

@@ -17,12 +17,12 @@ from anymetal.machine.layout import Group, Thread
 from anymetal.machine.shadow import FIRST_DYNAMIC, FIRST_STATIC, UNKNOWN_REGION, Use
 from anymetal.machine.table import offset_of
 from anymetal.passes.accesses import Access, accesses_of
-from anymetal.passes.coroutine import has_suspends
-from anymetal.passes.debug_info import DebugInfo, Spot
-from anymetal.passes.invariant import invariant
+from anymetal.passes.check.debug_info import DebugInfo, Spot
+from anymetal.passes.check.mark import DIVISOR, MARKS, NUMBER
 from anymetal.passes.layout import Layout
-from anymetal.passes.machine import GROUP_MAIN, GROUP_OFFSET, THREAD_MAIN, parameters_of
-from anymetal.passes.mark import DIVISOR, MARKS, NUMBER
+from anymetal.passes.lower.coroutine import has_suspends
+from anymetal.passes.lower.invariant import invariant
+from anymetal.passes.lower.machine import GROUP_MAIN, GROUP_OFFSET, THREAD_MAIN, parameters_of
 from anymetal.passes.provenance import MACHINE, UNKNOWN, Provenance, Root
 
 INDEX_OFFSET = offset_of(Thread, "index")

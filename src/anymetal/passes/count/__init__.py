@@ -1,0 +1,1 @@
+"""Instrumentation that counts what a kernel does."""
