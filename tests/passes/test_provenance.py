@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anymetal.ir import parse
+from anymetal.ir import PTR, Operand, parse
 from anymetal.passes.provenance import UNKNOWN, Provenance, Root
 
 KERNEL = """define void @am_thread_main(ptr %buffers, ptr %self) {
@@ -26,7 +26,7 @@ inner:
 
 
 def root(name: str) -> Root:
-    return Provenance(parse(KERNEL).function("am_thread_main")).root(name)
+    return Provenance(parse(KERNEL).function("am_thread_main")).root(Operand(PTR, name))
 
 
 def test_buffers_by_their_number() -> None:

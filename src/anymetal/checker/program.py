@@ -22,8 +22,8 @@ from anymetal.msl.compile import refuse_unset_constants
 from anymetal.nouns import Argument, Position, Program
 from anymetal.passes.check.debug_info import DebugInfo, Spot
 from anymetal.passes.check.instrument import Instrument, Instrumented
-from anymetal.passes.lower.invariant import mark_loads_through
 from anymetal.passes.check.mark import inline_everything, mark
+from anymetal.passes.lower.invariant import mark_loads_through
 from anymetal.passes.provenance import Root
 from anymetal.store.cache import default_store
 from anymetal.store.fingerprint import fingerprint

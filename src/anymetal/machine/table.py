@@ -139,6 +139,9 @@ class Enumeration(enum.IntEnum):
         entry.note = note
         return entry
 
+    def __str__(self) -> str:
+        return str(int(self))
+
 
 @dataclass(frozen=True)
 class Enum:

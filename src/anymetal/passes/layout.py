@@ -5,9 +5,23 @@ from __future__ import annotations
 import re
 
 from anymetal.ir import Module
-from anymetal.passes.accesses import size_of
 
 _NAMED = re.compile(r'^(%(?:[-\w.$]+|"[^"]*")) = type (<?\{.*\}>?)$')
+
+
+_SCALARS = {"half": 2, "bfloat": 2, "float": 4, "double": 8, "ptr": 8}
+
+
+def size_of(kind: str) -> int:
+    """Bytes of a type as it lies in memory."""
+    if kind in _SCALARS:
+        return _SCALARS[kind]
+    if kind.startswith("i"):
+        return max(1, -(-int(kind[1:]) // 8))
+    if kind[0] in "<[":
+        count, element = kind[1:-1].split(" x ", 1)
+        return int(count) * size_of(element)
+    raise ValueError(f"no size is known for the type {kind!r}")
 
 
 class Layout:

@@ -3,26 +3,21 @@ made."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from anymetal.ir import Function, Instruction
+from anymetal.ir import PTR, Function, Instruction, Layout, Operand
+from anymetal.ir.tokens import Reader
 from anymetal.machine.layout import THREADGROUP_ARGUMENTS, Group
 from anymetal.machine.table import offset_of
-from anymetal.passes.lower.machine import GROUP_OFFSET, THREAD_MAIN, parameters_of
+from anymetal.passes.lower.machine import GROUP_OFFSET, THREAD_MAIN
 
 Origin = Literal["buffer", "dynamic", "static", "array", "global", "machine", "unknown"]
 
-_VALUE = r'(?:[%@](?:[-\w.$]+|"[^"]*"))'
-_BASE = re.compile(rf"getelementptr .*?, ptr ({_VALUE})")
-_LOADED_FROM = re.compile(rf"load ptr, ptr ({_VALUE})")
-_INCOMING = re.compile(rf"\[ ({_VALUE}|[^,\]]+), ")
-_SELECTED = re.compile(rf"ptr ({_VALUE})")
-_OFFSET = re.compile(r", i64 (\d+)$")
-_SLOT = re.compile(r"\(i32 [^)]*?(\d+),")
-
 DYNAMIC_OFFSET = offset_of(Group, "dynamic_memory")
+POINTER_BYTES = 8
+_LAYOUT = Layout()
 
 
 @dataclass(frozen=True)
@@ -40,22 +35,42 @@ MACHINE = Root("machine")
 _ROUND = Root("unknown", name="the same as before")
 
 
+def constant_step(gep: Instruction) -> int | None:
+    """The bytes a getelementptr with one index moves by; None where that is no constant."""
+    if len(gep.operands) != 2 or gep.element is None or gep.element.is_compound:
+        return None
+    index = gep.operands[1].integer
+    return None if index is None else index * _LAYOUT.size(gep.element)
+
+
+def used_buffers(function: Function) -> set[int]:
+    """Indices of the buffers the kernel looks at, from its reads of the table of addresses."""
+    table = function.parameters[0].name
+    used: set[int] = set()
+    for instruction in function.instructions():
+        if instruction.opcode == "load" and instruction.pointer.text == table:
+            used.add(0)
+        elif instruction.opcode == "getelementptr" and instruction.pointer.text == table:
+            step = constant_step(instruction)
+            if step is not None:
+                used.add(step // POINTER_BYTES)
+    return used
+
+
 class Provenance:
     """Answers for the pointers of one function."""
 
     def __init__(self, function: Function) -> None:
-        self._definitions = {i.result: i for i in function.instructions() if i.result}
+        self._definitions = function.definitions()
         # Only the kernel itself has the machine's two parameters.
-        parameters = parameters_of(function) if function.name == THREAD_MAIN else ["", ""]
-        self._buffers, self._self = parameters[:2]
+        is_kernel = function.name == THREAD_MAIN
+        names = [parameter.name for parameter in function.parameters] if is_kernel else ["", ""]
+        self._buffers, self._self = names[:2]
         self._known: dict[str, Root] = {}
 
-    def root(self, pointer: str) -> Root:
-        """The root of a pointer operand, which may be a constant expression."""
-        if pointer.startswith("getelementptr"):
-            match = re.search(r"ptr (@[-\w.$]+)", pointer)
-            return Root("global", name=match.group(1)) if match else UNKNOWN
-        found = self._root(pointer, frozenset())
+    def root(self, pointer: Operand) -> Root:
+        """The root of a pointer, which may be a constant expression."""
+        found = self._root(pointer.text, frozenset())
         return UNKNOWN if found == _ROUND else found
 
     def _root(self, value: str, above: frozenset[str]) -> Root:
@@ -69,8 +84,9 @@ class Provenance:
         return self._known[value]
 
     def _find(self, value: str, above: frozenset[str]) -> Root:
-        if value.startswith("@"):
-            return Root("global", name=value)
+        if not value.startswith("%"):
+            name = next((token for token in Reader(value).tokens if token[:1] == "@"), None)
+            return Root("global", name=name) if name else UNKNOWN
         if value in (self._buffers, self._self):
             return MACHINE
         instruction = self._definitions.get(value)
@@ -78,75 +94,61 @@ class Provenance:
             return UNKNOWN
         match instruction.opcode:
             case "getelementptr":
-                base = _BASE.search(instruction.text)
-                return self._root(base.group(1), above) if base else UNKNOWN
+                return self._root(instruction.pointer.text, above)
             case "alloca":
                 return Root("array", name=value)
-            case "load":
-                return self._loaded(instruction, above)
+            case "load" if instruction.type is PTR:
+                return self._loaded(instruction.pointer.text, above)
             case "phi":
-                return self._same(self._incoming(instruction), above)
+                return self._same(instruction.operands, above)
             case "select":
-                return self._same(_SELECTED.findall(instruction.text), above)
+                return self._same(instruction.operands[1:], above)
             case "call":
                 return _of_call(instruction)
         return UNKNOWN
 
-    def _incoming(self, instruction: Instruction) -> list[str]:
-        return [value.strip() for value in _INCOMING.findall(instruction.text)]
-
-    def _same(self, values: list[str], above: frozenset[str]) -> Root:
+    def _same(self, values: Iterable[Operand], above: frozenset[str]) -> Root:
         """One root if all values share it; a value that leads back here does not count."""
-        roots = {self._root(value, above) for value in values}
+        roots = {self._root(value.text, above) for value in values}
         if len(roots) > 1:
             roots.discard(_ROUND)
         return roots.pop() if len(roots) == 1 else UNKNOWN
 
-    def _loaded(self, instruction: Instruction, above: frozenset[str]) -> Root:
-        place = _LOADED_FROM.search(instruction.text)
-        if place is None:
-            return UNKNOWN
-        pointer = place.group(1)
-        if pointer == self._buffers:
-            return Root("buffer", 0)
+    def _loaded(self, pointer: str, above: frozenset[str]) -> Root:
+        """What a pointer that was read from memory points into."""
         base, offset = self._place(pointer)
         if base == self._buffers:
-            return Root("buffer", offset // 8) if offset >= 0 else UNKNOWN
+            return UNKNOWN if offset is None else Root("buffer", offset // POINTER_BYTES)
         if self._root(pointer, above) != MACHINE:
             return UNKNOWN
-        slot = (offset - DYNAMIC_OFFSET) // 8
+        slot = ((offset or 0) - DYNAMIC_OFFSET) // POINTER_BYTES
         if self._is_group(base) and 0 <= slot < THREADGROUP_ARGUMENTS:
             return Root("dynamic", slot)
         return MACHINE
 
-    def _place(self, pointer: str) -> tuple[str, int]:
-        """A pointer as base and constant byte offset; -1 where the offset is not constant."""
+    def _place(self, pointer: str) -> tuple[str, int | None]:
+        """A pointer as base and constant byte offset; None where the offset is not constant."""
         instruction = self._definitions.get(pointer)
         if instruction is None or instruction.opcode != "getelementptr":
             return pointer, 0
-        text = re.sub(r", !.*", "", instruction.text)
-        base, offset = _BASE.search(text), _OFFSET.search(text)
-        if base is None or offset is None or " i8, ptr " not in text:
-            return (base.group(1) if base else pointer), -1
-        return base.group(1), int(offset.group(1))
+        return instruction.pointer.text, constant_step(instruction)
 
-    def is_fixed_part(self, pointer: str) -> bool:
+    def is_fixed_part(self, pointer: Operand) -> bool:
         """Whether a pointer is into the table of buffers or this thread's am_group."""
-        base, _ = self._place(pointer)
+        base, _ = self._place(pointer.text)
         return base == self._buffers or self._is_group(base)
 
     def _is_group(self, value: str) -> bool:
         """Whether a value is this thread's am_group: loaded from its place in am_thread."""
         instruction = self._definitions.get(value)
-        place = _LOADED_FROM.search(instruction.text) if instruction else None
-        if place is None:
+        if instruction is None or instruction.opcode != "load" or instruction.type is not PTR:
             return False
-        base, offset = self._place(place.group(1))
+        base, offset = self._place(instruction.pointer.text)
         return offset == GROUP_OFFSET and self._root(base, frozenset()) == MACHINE
 
 
-def _of_call(instruction: Instruction) -> Root:
-    if instruction.callee == "am_threadgroup_storage":
-        slot = _SLOT.search(instruction.text)
-        return Root("static", int(slot.group(1))) if slot else UNKNOWN
-    return MACHINE if instruction.callee == "am_self" else UNKNOWN
+def _of_call(call: Instruction) -> Root:
+    if call.callee == "am_threadgroup_storage":
+        slot = call.operands[0].integer
+        return UNKNOWN if slot is None else Root("static", slot)
+    return MACHINE if call.callee == "am_self" else UNKNOWN

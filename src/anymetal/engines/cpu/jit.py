@@ -9,6 +9,7 @@ import threading
 
 import llvmlite.binding as llvm
 
+from anymetal.ir import parse
 from anymetal.passes.lower import bfloat
 
 # llvmlite's own lock covers single calls; a pass pipeline and its target machine need one of ours.
@@ -159,7 +160,9 @@ def _without_traps_for_the_generator(module: llvm.ModuleRef) -> llvm.ModuleRef:
     text = str(module)
     if not bfloat.has_absolute_values(text):
         return module
-    return llvm.parse_assembly(bfloat.mask_absolute_values(text))
+    read = parse(text)
+    bfloat.mask_absolute_values(read)
+    return llvm.parse_assembly(str(read))
 
 
 class LoadedCode:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from typing import Any
 
@@ -17,10 +16,10 @@ from anymetal.passes.lower.invariant import mark_invariant_loads
 from anymetal.passes.lower.machine import (
     THREAD_MAIN,
     lay_out_threadgroup_memory,
-    parameters_of,
     refuse_primitives_outside,
     replace_self,
 )
+from anymetal.passes.provenance import used_buffers
 
 MAX_THREADGROUP_BYTES = 32 * 1024
 
@@ -30,7 +29,7 @@ def lower(module: Module, program: Program) -> tuple[dict[str, Any], dict[int, t
     metadata and the place of each threadgroup variable by its slot."""
     refuse_primitives_outside(module, program.name)
     function = module.function(THREAD_MAIN)
-    used = sorted(_used_buffers(module))
+    used = sorted(used_buffers(function))
     uses_log = any(True for _ in function.calls("am_log"))
     constants = {
         a.index for a in program.arguments if a.space == "constant" and a.index is not None
@@ -66,20 +65,3 @@ def _first_beyond(program: Program, places: dict[int, tuple[int, int]]) -> Posit
     positions = {variable.slot: variable.position for variable in program.threadgroup_variables}
     beyond = (slot for slot in sorted(places) if sum(places[slot]) > MAX_THREADGROUP_BYTES)
     return positions.get(next(beyond))
-
-
-def _used_buffers(module: Module) -> set[int]:
-    """Indices of the buffers the kernel looks at, from its reads of the table of addresses."""
-    function = module.function(THREAD_MAIN)
-    table = re.escape(parameters_of(function)[0])
-    offset = re.compile(rf"getelementptr .*ptr {table}, i64 (\d+)")
-    direct = re.compile(rf"load .*ptr {table}[, ]|load .*ptr {table}$")
-    used: set[int] = set()
-    for instruction in function.instructions():
-        match = offset.search(instruction.text)
-        if match:
-            scale = 1 if "getelementptr inbounds nuw i8" in instruction.text else 8
-            used.add(int(match.group(1)) * scale // 8)
-        elif direct.search(instruction.text):
-            used.add(0)
-    return used

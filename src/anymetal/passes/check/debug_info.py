@@ -3,16 +3,11 @@ first."""
 
 from __future__ import annotations
 
-import re
+import functools
 from dataclasses import dataclass
 
-from anymetal.ir import OWN_METADATA, Function, Instruction, Module
-
-_NODE = re.compile(r"^(!\d+) = (?:distinct )?!(DI\w+)\((.*)\)$")
-_REFERENCE = re.compile(r", !dbg (!\d+)")
-_ATTACHMENT = re.compile(rf", ![\w.]+ (?!{OWN_METADATA})!\d+")
-_METADATA = re.compile(rf"(?!{OWN_METADATA})!")
-_FIELD = re.compile(r"(\w+): (\"[^\"]*\"|[^,]+)")
+from anymetal.ir import OWN_METADATA, Function, Instruction, Module, read_signature
+from anymetal.ir.tokens import Reader
 
 
 @dataclass(frozen=True)
@@ -25,50 +20,74 @@ class Spot:
 
 
 class DebugInfo:
-    """The debug metadata of a module, looked up by the references on instructions."""
+    """The debug metadata of a module, looked up by the nodes attached to instructions."""
 
     def __init__(self, module: Module) -> None:
-        self._nodes: dict[str, dict[str, str]] = {}
-        for part in module.parts:
-            match = _NODE.match(part) if isinstance(part, str) else None
-            if match:
-                self._nodes[match.group(1)] = dict(_FIELD.findall(match.group(3)))
+        self._nodes = module.nodes()
+        self._fields = functools.cache(self._read_fields)
 
-    def spots(self, text: str) -> list[Spot]:
-        """Places of an instruction, from the innermost inlined function out to the kernel."""
-        match = _REFERENCE.search(text)
+    def _read_fields(self, node: str) -> dict[str, str]:
+        """`!DILocation(line: 3, scope: !7)` by the names in it."""
+        tokens = Reader(self._nodes[node]).tokens
+        return {
+            tokens[place - 1]: tokens[place + 1]
+            for place, token in enumerate(tokens)
+            if token == ":"
+        }
+
+    def spots(self, node: str | None) -> list[Spot]:
+        """Places of a location, from the innermost inlined function out to the kernel."""
         found: list[Spot] = []
-        reference = match.group(1) if match else None
-        while reference is not None:
-            node = self._nodes[reference]
-            spot = Spot(self._file(node["scope"]), int(node["line"]), int(node.get("column", 0)))
-            found.append(spot)
-            reference = node.get("inlinedAt")
+        while node is not None:
+            fields = self._fields(node)
+            line, column = int(fields["line"]), int(fields.get("column", 0))
+            found.append(Spot(self._file(fields["scope"]), line, column))
+            node = fields.get("inlinedAt")
         return found
 
-    def files(self, function: Function) -> set[str]:
-        """The files that a function's own instructions come from, not counting inlined ones."""
-        found = (self.spots(instruction.text) for instruction in function.instructions())
-        return {spots[-1].file for spots in found if spots}
+    def file(self, function: Function) -> str:
+        """The file a function is written in; nothing for those the compiler made itself."""
+        node = function.signature.metadata.get("dbg")
+        return self._file(node) if node else ""
 
     def _file(self, scope: str) -> str:
-        return self._nodes[self._nodes[scope]["file"]]["filename"].strip('"')
+        return self._fields(self._fields(scope)["file"])["filename"].strip('"')
 
 
 def strip_metadata(module: Module) -> None:
     """Takes the compiler's metadata out: calls that a pass adds would need it too, and nobody reads
     it. What our passes have added stays."""
-    parts = (p for p in module.parts if not (isinstance(p, str) and _METADATA.match(p)))
-    module.parts = [re.sub(r" !dbg !\d+", "", p) if isinstance(p, str) else p for p in parts]
+    module.parts = [
+        _without_debug(part) if isinstance(part, str) else part
+        for part in module.parts
+        if not (isinstance(part, str) and part[:1] == "!" and not part.startswith(OWN_METADATA))
+    ]
     for function in module.functions:
-        function.header = re.sub(r" !dbg !\d+", "", function.header)
+        function.signature.metadata.clear()
         for block in function.blocks:
             block.instructions = [i for i in block.instructions if not _is_note(i)]
         for instruction in function.instructions():
-            instruction.text = _ATTACHMENT.sub("", instruction.text)
+            _detach(instruction)
+
+
+def _without_debug(line: str) -> str:
+    """A declaration or global without its debug metadata."""
+    if " !dbg " not in line:
+        return line
+    if not line.startswith("declare "):
+        return line.partition(", !dbg ")[0]
+    signature = read_signature(line)
+    signature.metadata.clear()
+    return signature.written("declare")
 
 
 def _is_note(instruction: Instruction) -> bool:
     """Whether an instruction does nothing but refer to metadata."""
     scope = instruction.callee == "llvm.experimental.noalias.scope.decl"
-    return scope or instruction.text.startswith("#dbg")
+    return scope or instruction.opcode.startswith("#dbg")
+
+
+def _detach(instruction: Instruction) -> None:
+    if "!" in instruction.text:
+        own = {k: v for k, v in instruction.metadata.items() if v.startswith(OWN_METADATA)}
+        instruction.metadata = own

@@ -7,99 +7,107 @@ stays where the operation was; passes/check/instrument.py makes the check of it.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterable
 
-from anymetal.ir import Function, Instruction, Module
+from anymetal.ir import (
+    BFLOAT,
+    FLOAT,
+    HALF,
+    VOID,
+    Builder,
+    Function,
+    Instruction,
+    Module,
+    Operand,
+    Signature,
+)
 from anymetal.passes.check.debug_info import DebugInfo
+from anymetal.passes.lower.arithmetic import DIVISIONS, SHIFTS
 from anymetal.passes.lower.machine import GROUP_MAIN, THREAD_MAIN
+from anymetal.passes.rewrite import rewrite
 
 DIVISOR, SHIFT, NUMBER = "am_mark_divisor", "am_mark_shift", "am_mark_number"
 MARKS = (DIVISOR, SHIFT, NUMBER)
 
 # Vector operators are our headers' code, but their arithmetic is the author's.
 _VECTOR_HEADERS = ("anymetal/arithmetic.h", "anymetal/vector.h")
-_INTEGER = re.compile(
-    r"^\S+ = (sdiv|udiv|srem|urem|shl|lshr|ashr)(?: nuw| nsw| exact)* (i\d+) .+, (%[-\w.$]+)"
-)
-_ARITHMETIC = re.compile(
-    r"^(\S+) = (?:fadd|fsub|fmul|fdiv|frem)(?: [a-z]+)* (float|half|bfloat) ([^,]+), ([^,]+)"
-)
-_CALL = re.compile(r"^(\S+) = (?:tail )?call [^@]*?\b(float|half|bfloat) @[^(]+\((.*)\)[^()]*$")
-_OPERAND = re.compile(r"\b(float|half|bfloat) (?:noundef )?(%[-\w.$]+)")
+_ARITHMETIC = frozenset(("fadd", "fsub", "fmul", "fdiv", "frem"))
+_FLOATS = (FLOAT, HALF, BFLOAT)
+_INLINING = frozenset(("noinline", "alwaysinline", "optnone"))
 
 
 def inline_everything(module: Module) -> None:
     """Functions the compiler made itself, such as default constructors, carry no wish of ours."""
     for name in (THREAD_MAIN, GROUP_MAIN):
         _keep_apart(module, module.function(name))
-    for number, part in enumerate(module.parts):
-        if not isinstance(part, str) or not part.startswith("attributes #"):
-            continue
+    for reference, attributes in module.attribute_groups().items():
         # Groups without a target belong to calls.
-        if '"target-cpu"' in part and not re.search(r"\b(?:noinline|alwaysinline|optnone)\b", part):
-            module.parts[number] = part.replace("{ ", "{ alwaysinline ", 1)
+        is_functions = any(attribute.startswith('"target-cpu"') for attribute in attributes)
+        if is_functions and not _INLINING.intersection(attributes):
+            module.set_attribute_group(reference, ("alwaysinline", *attributes))
 
 
 def _keep_apart(module: Module, function: Function) -> None:
     """Gives a function attributes of its own, and one that keeps it from being inlined."""
-    reference = re.search(r"#\d+", function.header[function.header.rindex(")") :])
-    if reference is None:
-        return
-    number = f"#9{len(module.parts)}"
-    group = " ".join(module.attribute_group(reference.group(0)))
-    kept = "" if "noinline" in group else "noinline "
-    module.parts.append(f"attributes {number} = {{ {kept}{group} }}")
-    function.header = function.header.replace(f" {reference.group(0)} ", f" {number} ")
+    signature = function.signature
+    for reference in signature.groups[:1]:
+        group = module.attribute_group(reference)
+        own = module.new_attribute_group(dict.fromkeys(("noinline", *group)))
+        signature.attributes = tuple(
+            own if attribute == reference else attribute for attribute in signature.attributes
+        )
 
 
 def mark(module: Module, author_file: str, *, numbers: bool) -> None:
     """Adds the marks to every function of the author's."""
     info = DebugInfo(module)
     for function in module.functions:
-        files = info.files(function)
-        vectors = any(file.endswith(_VECTOR_HEADERS) for file in files)
-        if author_file in files:
+        file = info.file(function)
+        if file == author_file:
             _mark_function(function, integers=True, numbers=numbers)
-        elif vectors and numbers:
+        elif file.endswith(_VECTOR_HEADERS) and numbers:
             _mark_function(function, integers=False, numbers=True)
     for name in MARKS:
-        module.parts.append(f"declare void @{name}(...)")
+        module.declare(Signature(name, VOID, [], is_variadic=True))
 
 
 def _mark_function(function: Function, *, integers: bool, numbers: bool) -> None:
-    for block in function.blocks:
-        marked: list[Instruction] = []
-        for instruction in block.instructions:
-            place = re.search(r", !dbg !\d+", instruction.text)
-            where = place.group(0) if place else ""
-            if integers:
-                marked += _integer_mark(instruction, where)
-            marked.append(instruction)
-            if numbers:
-                marked += _number_mark(instruction, where)
-        block.instructions = marked
+    def emit(build: Builder, instruction: Instruction) -> bool:
+        if integers and _is_doubtful(instruction):
+            name = SHIFT if instruction.opcode in SHIFTS else DIVISOR
+            _add_mark(build, instruction, name, [instruction.operands[1]])
+        build.made.append(instruction)
+        if numbers and _yields_number(instruction):
+            operands = (o for o in instruction.operands if o.is_name)
+            same = [o for o in operands if o.type is instruction.type]
+            _add_mark(build, instruction, NUMBER, [instruction.operand(), *same])
+        return True
+
+    rewrite(function, emit)
 
 
-def _integer_mark(instruction: Instruction, where: str) -> list[Instruction]:
-    match = _INTEGER.match(instruction.text)
-    if match is None:
-        return []
-    opcode, kind, right = match.groups()
-    name = SHIFT if opcode in ("shl", "lshr", "ashr") else DIVISOR
-    return [Instruction(f"call void (...) @{name}({kind} {right}){where}")]
+def _is_doubtful(instruction: Instruction) -> bool:
+    """Whether the result of integer arithmetic depends on what the right operand is."""
+    if instruction.opcode not in DIVISIONS | SHIFTS:
+        return False
+    return instruction.type.is_integer and instruction.operands[1].is_name
 
 
-def _number_mark(instruction: Instruction, where: str) -> list[Instruction]:
-    """The result first, then the operands of the same kind."""
-    arithmetic = _ARITHMETIC.match(instruction.text)
-    if arithmetic:
-        result, kind, left, right = arithmetic.groups()
-        operands = [value for value in (left, right) if value.startswith("%")]
-    else:
-        call = _CALL.match(instruction.text)
-        if call is None or "@llvm." in instruction.text:
-            return []
-        result, kind = call.group(1), call.group(2)
-        operands = [name for of, name in _OPERAND.findall(call.group(3)) if of == kind]
-    values = ", ".join(f"{kind} {value}" for value in (result, *operands))
-    return [Instruction(f"call void (...) @{NUMBER}({values}){where}")]
+def _yields_number(instruction: Instruction) -> bool:
+    """Whether a NaN or an infinity may come out: of arithmetic, or of a function of ours."""
+    if instruction.opcode == "call":
+        callee = instruction.callee
+        if instruction.result is None or callee is None or callee.startswith("llvm."):
+            return False
+    elif instruction.opcode not in _ARITHMETIC:
+        return False
+    return instruction.type in _FLOATS
+
+
+def _add_mark(
+    build: Builder, instruction: Instruction, name: str, values: Iterable[Operand]
+) -> None:
+    """A call of a variadic function, at the place of the instruction."""
+    build.call(VOID, name, list(values), function_type="(...)")
+    if "dbg" in instruction.metadata:
+        build.made[-1].attach("dbg", instruction.metadata["dbg"])

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable
 
-from anymetal.ir import Block, Instruction, Module
+from anymetal.ir import I64, PTR, Block, Builder, Function, Instruction, Module, Operand, i64
+from anymetal.machine.layout import Wait
 from anymetal.machine.shadow import Access as Kind
 from anymetal.passes.accesses import accesses_of
 from anymetal.passes.lower.machine import THREAD_MAIN
 from anymetal.passes.provenance import Provenance
 
-_FLOATING = re.compile(
-    r"(?:fadd|fsub|fmul|fdiv|frem|fneg|fcmp|fptrunc|fpext|fptosi|fptoui|sitofp|uitofp)"
+_FLOATING = {
+    *("fadd", "fsub", "fmul", "fdiv", "frem", "fneg", "fcmp", "fptrunc", "fpext"),
+    *("fptosi", "fptoui", "sitofp", "uitofp"),
+}
+_FLOATING_CALLS = tuple(
+    f"llvm.{name}"
+    for name in ("fma", "fmuladd", "sqrt", "fabs", "floor", "ceil", "trunc", "rint", "min", "max")
 )
-_FLOATING_CALL = re.compile(r"llvm\.(?:fma|fmuladd|sqrt|fabs|floor|ceil|trunc|rint|min|max)")
-_NOT_EXECUTED = re.compile(r"llvm\.(?:lifetime|dbg|assume|experimental\.noalias)")
-_WAIT = re.compile(r"@am_suspend\(i32 [^)\d]*(\d+)\)")
+_FREE = ("phi", "#dbg_value", "#dbg_declare", "#dbg_assign", "#dbg_label")
+_NOT_EXECUTED = ("llvm.lifetime", "llvm.dbg", "llvm.assume", "llvm.experimental.noalias")
 _PLACES = {
     "buffer": "device",
     "unknown": "device",  # a pointer out of an array of buffers, or one of several buffers
     "dynamic": "threadgroup",
     "static": "threadgroup",
 }
-_WAITS = {1: "barriers", 2: "simdgroup_barriers", 3: "collectives"}
+_WAITS: dict[int, str] = {
+    Wait.THREADGROUP_BARRIER: "barriers",
+    Wait.SIMDGROUP_BARRIER: "simdgroup_barriers",
+}
 
 # What precedes a buffer's number; -1 stands for pointers into one of several buffers.
 BUFFER = "buffer "
@@ -43,32 +50,33 @@ def count_blocks(module: Module, reserve: Callable[[int], int]) -> Costs:
     costs = [_cost(block, provenance) for block in function.blocks]
     start = reserve(len(costs))
     for number, block in enumerate(function.blocks):
-        _add_counter(block, number, start + 8 * number)
+        _add_counter(function, block, start + 8 * number)
     return costs
 
 
-def _add_counter(block: Block, number: int, address: int) -> None:
-    place = f"ptr inttoptr (i64 {address} to ptr), align 8"
-    first = next(i for i, one in enumerate(block.instructions) if one.opcode != "phi")
-    block.instructions[first:first] = [
-        Instruction(f'%"am.count.{number}" = load i64, {place}'),
-        Instruction(f'%"am.counted.{number}" = add i64 %"am.count.{number}", 1'),
-        Instruction(f'store i64 %"am.counted.{number}", {place}'),
-    ]
+def _add_counter(function: Function, block: Block, address: int) -> None:
+    place = Operand(PTR, f"inttoptr (i64 {address} to ptr)")
+    build = Builder(function.fresh)
+    build.store(build.add(build.load(I64, place, align=8), i64(1)), place, align=8)
+    first = next(i for i in block.instructions if i.opcode != "phi")
+    block.insert_before(first, build.made)
 
 
 def _cost(block: Block, provenance: Provenance) -> Counter[str]:
     cost: Counter[str] = Counter()
     for instruction in block.instructions:
         callee = instruction.callee or ""
-        if instruction.opcode in ("phi", "") or _NOT_EXECUTED.match(callee):
+        if (
+            instruction.opcode == "phi"
+            or instruction.opcode[:1] == "#"
+            or callee.startswith(_NOT_EXECUTED)
+        ):
             continue
         cost["instructions"] += 1
-        if _FLOATING.fullmatch(instruction.opcode) or _FLOATING_CALL.match(callee):
+        if instruction.opcode in _FLOATING or callee.startswith(_FLOATING_CALLS):
             cost["floating_point"] += 1
-        wait = _WAIT.search(instruction.text)
-        if wait:
-            cost[_WAITS.get(int(wait.group(1)) & 15, "collectives")] += 1
+        if callee == "am_suspend":
+            cost[_WAITS.get((instruction.operands[0].integer or 0) & 15, "collectives")] += 1
         _add_accesses(cost, instruction, provenance)
     return cost
 
@@ -79,7 +87,7 @@ def _add_accesses(cost: Counter[str], instruction: Instruction, provenance: Prov
         place = _PLACES.get(root.origin)
         if place is None:
             continue
-        size = int(access.size) if access.size.isdigit() else 0
+        size = access.size.integer or 0
         if place == "device":
             cost[f"{BUFFER}{root.number}"] += size
         if access.kind & Kind.ATOMIC:

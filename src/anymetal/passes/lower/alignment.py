@@ -6,12 +6,8 @@ clang aligns a float4 to 16 bytes, and on Apple GPUs programs read one at 8. Acc
 
 from __future__ import annotations
 
-import re
+from anymetal.ir import Function, Instruction
 
-from anymetal.ir import Function
-
-_ALIGN = re.compile(r"\balign (\d+)")
-_MEMORY = ("load", "store")
 _COPIES = ("llvm.memcpy", "llvm.memmove", "llvm.memset")
 LARGEST = 4
 
@@ -19,10 +15,19 @@ LARGEST = 4
 def clamp_alignment(function: Function) -> None:
     """Lowers `align` on every plain load, store and block copy."""
     for instruction in function.instructions():
-        plain = instruction.opcode in _MEMORY and " atomic " not in instruction.text
-        if plain or (instruction.callee or "").startswith(_COPIES):
-            instruction.text = _ALIGN.sub(_lowered, instruction.text)
+        if instruction.opcode in ("load", "store"):
+            if instruction.align > LARGEST and not instruction.is_atomic:
+                instruction.align = LARGEST
+        elif (instruction.callee or "").startswith(_COPIES):
+            _clamp_arguments(instruction)
 
 
-def _lowered(match: re.Match[str]) -> str:
-    return f"align {min(int(match.group(1)), LARGEST)}"
+def _clamp_arguments(call: Instruction) -> None:
+    call.attributes = tuple(
+        tuple(_clamped(attribute) for attribute in argument) for argument in call.attributes
+    )
+
+
+def _clamped(attribute: str) -> str:
+    word, _, number = attribute.partition(" ")
+    return f"align {min(int(number), LARGEST)}" if word == "align" else attribute

@@ -7,35 +7,36 @@ last.
 
 from __future__ import annotations
 
-import itertools
-import re
+from anymetal.ir import I16, Builder, Instruction, Module, constant
+from anymetal.passes.rewrite import rewrite
 
-_CALL = re.compile(
-    r"^(?P<indent> *)(?P<result>%\S+) = (?:\w+ )*?call [\w ]*?(?P<type>bfloat|<\d+ x bfloat>) "
-    r"@llvm\.fabs\.(?:v\d+)?bf16\((?P=type) (?:noundef )?(?P<value>[^,)]+)\)"
-    r"[^,\n]*(?P<metadata>.*)$",
-    re.MULTILINE,
-)
+_FABS = "llvm.fabs."
+_ALL_BUT_THE_SIGN = 0x7FFF
 
 
 def has_absolute_values(ir: str) -> bool:
-    return _CALL.search(ir) is not None
+    """Whether a module's text names the function; most do not, and need not be read."""
+    return any(_is_of_bfloats(rest.partition("(")[0]) for rest in ir.split(f"@{_FABS}")[1:])
 
 
-def mask_absolute_values(ir: str) -> str:
+def _is_of_bfloats(suffix: str) -> bool:
+    return suffix.endswith("bf16")
+
+
+def mask_absolute_values(module: Module) -> None:
     """Every such call becomes: to integers, clear the top bit, back to bfloat."""
-    numbers = itertools.count()
-    return _CALL.sub(lambda call: _masked(call, next(numbers)), ir)
+    for function in module.functions:
+        rewrite(function, _mask)
 
 
-def _masked(call: re.Match[str], number: int) -> str:
-    kind, note = call["type"], call["metadata"]
-    integers = kind.replace("bfloat", "i16")
-    mask = "32767" if kind == "bfloat" else "splat (i16 32767)"
-    bits, clear = f"%am.fabs.{number}.bits", f"%am.fabs.{number}.clear"
-    lines = (
-        f"{bits} = bitcast {kind} {call['value']} to {integers}{note}",
-        f"{clear} = and {integers} {bits}, {mask}{note}",
-        f"{call['result']} = bitcast {integers} {clear} to {kind}{note}",
-    )
-    return "\n".join(call["indent"] + line for line in lines)
+def _mask(build: Builder, call: Instruction) -> bool:
+    callee = call.callee or ""
+    if not callee.startswith(_FABS) or not _is_of_bfloats(callee):
+        return False
+    integers = call.type.with_scalar(I16)
+    bits = build.cast("bitcast", call.operands[0], integers)
+    clear = build.and_(bits, constant(integers, _ALL_BUT_THE_SIGN))
+    build.cast("bitcast", clear, call.type, name=str(call.result))
+    for made in build.made[-3:]:
+        made.metadata = call.metadata
+    return True

@@ -7,109 +7,75 @@ the even one, NaN quiet.
 
 from __future__ import annotations
 
-import re
-
-from anymetal.ir import Instruction, Module
-from anymetal.passes.operands import (
+from anymetal.ir import (
+    BFLOAT,
+    FLOAT,
+    I16,
+    I32,
+    Builder,
+    Instruction,
+    Module,
     Operand,
-    Parsed,
-    UnknownInstruction,
-    read_instruction,
-    split_metadata,
+    constant,
+    zero,
 )
+from anymetal.passes.rewrite import rewrite
 
 _ARITHMETIC = frozenset(("fadd", "fsub", "fmul", "fdiv"))
-_FROM_INTEGERS = frozenset(("sitofp", "uitofp"))
-_INTRINSIC = re.compile(r"(llvm\.(?:fma|fmuladd|sqrt)\.(?:v\d+)?)bf16$")
+_CASTS = frozenset(("fptrunc", "sitofp", "uitofp"))
+_INTRINSICS = ("llvm.fma", "llvm.fmuladd", "llvm.sqrt")
+_SUFFIX = "bf16"
 
 
 def round_in_integers(module: Module) -> None:
     """Rewrites what yields a bfloat by rounding."""
+
+    def emit(build: Builder, instruction: Instruction) -> bool:
+        if not _may_round(instruction) or instruction.type.scalar is not BFLOAT:
+            return False
+        value = _in_float(module, build, instruction)
+        if value is None:
+            return False
+        _round(build, value, instruction)
+        return True
+
     for function in module.functions:
-        for number, block in enumerate(function.blocks):
-            rewritten: list[Instruction] = []
-            for instruction in block.instructions:
-                name = f"%am.round{number}.{len(rewritten)}"
-                rewritten += _rewritten(module, instruction, name)
-            block.instructions = rewritten
+        rewrite(function, emit)
 
 
-def _rewritten(module: Module, instruction: Instruction, name: str) -> list[Instruction]:
-    if "bfloat" not in instruction.text or instruction.result is None:
-        return [instruction]
-    try:
-        parsed = read_instruction(split_metadata(instruction.text)[0])
-    except UnknownInstruction:
-        return [instruction]
-    if not parsed.kind.endswith(("bfloat", "bfloat>")):
-        return [instruction]
-    lines = _Lines(name)
-    value = _in_float(module, parsed, lines)
-    if value is None:
-        return [instruction]
-    lines.round(value, parsed)
-    return [Instruction(line) for line in lines.written]
+def _may_round(instruction: Instruction) -> bool:
+    if instruction.opcode == "call":
+        return (instruction.callee or "").startswith(_INTRINSICS)
+    return instruction.opcode in _ARITHMETIC | _CASTS
 
 
-def _in_float(module: Module, parsed: Parsed, lines: _Lines) -> str | None:
-    """Writes the same computation in float; None where there is nothing to round."""
-    kind = _as_float(parsed.kind)
-    flags = f"{parsed.flags} " if parsed.flags else ""
-    if parsed.opcode == "fptrunc":
-        return parsed.operands[0].text if parsed.operands[0].kind == kind else None
-    if parsed.opcode in _FROM_INTEGERS:
-        source = parsed.operands[0]
-        return lines.op(f"{parsed.opcode} {flags}{source.kind} {source.text} to {kind}")
-    if parsed.opcode in _ARITHMETIC:
-        left, right = (lines.widened(operand) for operand in parsed.operands)
-        return lines.op(f"{parsed.opcode} {flags}{kind} {left}, {right}")
-    intrinsic = _INTRINSIC.match(parsed.callee) if parsed.opcode == "call" else None
-    if intrinsic is None:
-        return None
-    callee = f"@{intrinsic.group(1)}f32"
-    arguments = ", ".join(f"{kind} {lines.widened(operand)}" for operand in parsed.operands)
-    parameters = ", ".join([kind] * len(parsed.operands))
-    module.declare(f"declare {kind} {callee}({parameters})")
-    return lines.op(f"call {flags}{kind} {callee}({arguments})")
+def _in_float(module: Module, build: Builder, instruction: Instruction) -> Operand | None:
+    """Builds the same computation in float; None where there is nothing to round."""
+    kind, opcode = instruction.type.with_scalar(FLOAT), instruction.opcode
+    source = instruction.operands[0]
+    if opcode == "fptrunc":
+        return source if source.type is kind else None
+    if opcode in _CASTS:
+        return build.cast(opcode, source, kind, instruction.flags)
+    widened = [build.cast("fpext", operand, kind) for operand in instruction.operands]
+    if opcode in _ARITHMETIC:
+        return build.binary(opcode, widened[0], widened[1], instruction.flags)
+    callee = f"{str(instruction.callee).removesuffix(_SUFFIX)}f32"
+    module.declare(callee, kind, [kind] * len(widened))
+    return build.call(kind, callee, widened, flags=instruction.flags)
 
 
-def _as_float(kind: str) -> str:
-    return kind.replace("bfloat", "float")
+def _round(build: Builder, value: Operand, instruction: Instruction) -> None:
+    words = value.type.with_scalar(I32)
 
+    def number(value: int) -> Operand:
+        return constant(words, value)
 
-class _Lines:
-    """Instructions with names that begin alike."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self.written: list[str] = []
-
-    def op(self, text: str) -> str:
-        result = f"{self._name}.{len(self.written)}"
-        self.written.append(f"{result} = {text}")
-        return result
-
-    def widened(self, operand: Operand) -> str:
-        return self.op(f"fpext {operand.kind} {operand.text} to {_as_float(operand.kind)}")
-
-    def round(self, value: str, parsed: Parsed) -> None:
-        kind = parsed.kind
-        real, word, short, truth = (
-            kind.replace("bfloat", other) for other in ("float", "i32", "i16", "i1")
-        )
-
-        def number(value: int) -> str:
-            return f"splat (i32 {value})" if kind.startswith("<") else str(value)
-
-        bits = self.op(f"bitcast {real} {value} to {word}")
-        upper = self.op(f"lshr {word} {bits}, {number(16)}")
-        odd = self.op(f"and {word} {upper}, {number(1)}")
-        added = self.op(f"add {word} {odd}, {number(0x7FFF)}")
-        rounded = self.op(f"add {word} {bits}, {added}")
-        quiet = self.op(f"or {word} {bits}, {number(0x400000)}")
-        zero = "zeroinitializer" if kind.startswith("<") else "0.000000e+00"
-        nan = self.op(f"fcmp uno {real} {value}, {zero}")
-        chosen = self.op(f"select {truth} {nan}, {word} {quiet}, {word} {rounded}")
-        high = self.op(f"lshr {word} {chosen}, {number(16)}")
-        low = self.op(f"trunc {word} {high} to {short}")
-        self.written.append(f"{parsed.result} = bitcast {short} {low} to {kind}")
+    bits = build.cast("bitcast", value, words)
+    odd = build.and_(build.lshr(bits, number(16)), number(1))
+    rounded = build.add(bits, build.add(odd, number(0x7FFF)))
+    quiet = build.or_(bits, number(0x400000))
+    nan = build.fcmp("uno", value, zero(value.type))
+    chosen = build.select(nan, quiet, rounded)
+    short = build.cast("trunc", build.lshr(chosen, number(16)), words.with_scalar(I16))
+    build.cast("bitcast", short, instruction.type, name=str(instruction.result))

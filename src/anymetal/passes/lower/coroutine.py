@@ -1,8 +1,8 @@
 """A kernel with barriers or collectives becomes an LLVM coroutine, one instance a thread.
 
 Each `am_suspend` becomes `llvm.coro.suspend` after the thread has written down where it stands: a
-site number in loop-aware order, and what it waits for. The scheduler
-(engines/cpu/runtime.cpp) resumes the lanes at the lowest site first.
+site number in loop-aware order, and what it waits for. The scheduler (engines/cpu/scheduler.h)
+resumes the lanes at the lowest site first.
 
 A lane that skips a collective inside a loop must not run ahead into the next iteration and meet the
 others there. Loops with such a collective get one more suspend at the end of each iteration.
@@ -10,40 +10,56 @@ others there. Loops with such a collective get one more suspend at the end of ea
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from anymetal.ir import Block, Function, Instruction, Module
+from anymetal.ir import (
+    I1,
+    I8,
+    I32,
+    I64,
+    NULL,
+    PTR,
+    TOKEN,
+    VOID,
+    Block,
+    Builder,
+    Function,
+    Instruction,
+    Module,
+    Operand,
+    Parameter,
+    Signature,
+    boolean,
+    constant,
+    i32,
+)
 from anymetal.ir.flow import Graph, Loop, dominates, graph_of, loop_aware_order
 from anymetal.machine.layout import Wait
 from anymetal.passes.lower.machine import (
     GROUP_MAIN,
     THREAD_MAIN,
-    debug_reference,
     kept_attributes,
-    parameters_of,
+    plain_parameters,
+    self_of,
 )
-from anymetal.passes.operands import read_instruction, split_metadata
+from anymetal.passes.rewrite import rewrite
 
 COROUTINE = "am_coroutine"
 FRAME_ALIGNMENT = 64
-_DECLARATIONS = (
-    "declare token @llvm.coro.id(i32, ptr, ptr, ptr)",
-    "declare i64 @llvm.coro.size.i64()",
-    "declare ptr @llvm.coro.begin(token, ptr)",
-    "declare i8 @llvm.coro.suspend(token, i1)",
-    "declare void @llvm.coro.end(ptr, i1, token)",
-)
-_WHAT = re.compile(r"\(i32 [^)]*?(\d+)\)")
+_NO_TOKEN = Operand(TOKEN, "none")
+_HANDLE = Operand(PTR, "%coro.handle")
+_FRAME, _SIZE = Operand(PTR, "%coro.memory"), Operand(PTR, "%coro.size.place")
+_KIND_BITS = 15  # of the word given to am_suspend: its am_wait
 
 
 @dataclass(frozen=True)
 class Site:
-    """A place where a thread stops: its number, and the word the kernel passed to am_suspend."""
+    """A place where a thread stops: its number, the word the kernel passed to am_suspend, and the
+    metadata node of its source location."""
 
     number: int
     what: int
-    location: str
+    location: str | None
 
 
 def has_suspends(module: Module) -> bool:
@@ -60,32 +76,34 @@ def make_coroutine(module: Module, frame_alignment: int = FRAME_ALIGNMENT) -> li
     sites = _replace_suspends(function)
     _replace_exits(function)
     _wrap(module, function, frame_alignment)
-    for declaration in _DECLARATIONS:
-        module.declare(declaration)
+    module.declare("llvm.coro.id", TOKEN, [I32, PTR, PTR, PTR])
+    module.declare("llvm.coro.size.i64", I64)
+    module.declare("llvm.coro.begin", PTR, [TOKEN, PTR])
+    module.declare("llvm.coro.suspend", I8, [TOKEN, I1])
+    module.declare("llvm.coro.end", VOID, [PTR, I1, TOKEN])
     return sites
 
 
 def _what(call: Instruction) -> int:
-    match = _WHAT.search(call.text)
-    assert match is not None, call.text
-    return int(match.group(1))
+    what = call.operands[0].integer
+    assert what is not None, call
+    return what
 
 
 def _suspend_at_loop_ends(function: Function) -> None:
     graph = graph_of(function)
-    entry = function.blocks[0].label
-    _, loops = loop_aware_order(graph, entry)
+    _, loops = loop_aware_order(graph, function.entry.label)
     meeting = {
         block.label
         for block in function.blocks
         for call in block.instructions
-        if call.callee == "am_suspend" and _what(call) & 15 != Wait.THREADGROUP_BARRIER
+        if call.callee == "am_suspend" and _what(call) & _KIND_BITS != Wait.THREADGROUP_BARRIER
     }
     for number, loop in enumerate(loops):
         inside = meeting & loop.blocks
         nested = {b for other in loops if other.blocks < loop.blocks for b in other.blocks}
         latches = _latches(graph, loop)
-        # What stands in an inner loop is met as often as each lane goes round that.
+        # A collective in an inner loop is met as often as each lane goes round that loop.
         apart = inside & nested or any(
             not _always_met(graph, loop, block, latch) for latch in latches for block in inside
         )
@@ -108,28 +126,19 @@ def _one_latch(function: Function, loop: Loop, latches: list[str]) -> str:
     if len(latches) == 1:
         return latches[0]
     name = f"am.round.{len(function.blocks)}"
-    header, joined = function.block(loop.header), []
-    for number, phi in enumerate(i for i in header.instructions if i.opcode == "phi"):
-        plain, attached = split_metadata(phi.text)
-        parsed = read_instruction(plain)
-        back: list[str] = []
-        others = [f"[ %{name}.{number}, %{name} ]"]
-        for operand, label in zip(parsed.operands, parsed.labels, strict=True):
-            (back if label in latches else others).append(f"[ {operand.text}, %{label} ]")
-        kind = " ".join(filter(None, ("phi", parsed.flags, parsed.kind)))
-        joined.append(f"%{name}.{number} = {kind} {', '.join(back)}{attached}")
-        phi.text = f"{parsed.result} = {kind} {', '.join(others)}{attached}"
+    build = Builder(function.fresh)
+    for number, phi in enumerate(function.block(loop.header).phis):
+        back = [pair for pair in phi.incoming() if pair[1] in latches]
+        others = [pair for pair in phi.incoming() if pair[1] not in latches]
+        joined = build.phi(phi.type, back, phi.flags, name=f"%{name}.{number}")
+        phi.operands = (joined, *(value for value, _ in others))
+        phi.labels = (name, *(label for _, label in others))
     for latch in latches:
-        _redirect(function.block(latch).terminator, loop.header, name)
+        function.block(latch).terminator.redirect(loop.header, name)
+    build.jump(loop.header)
     place = max(function.blocks.index(function.block(latch)) for latch in latches)
-    lines = _instructions(*joined, f"br label %{loop.header}")
-    function.blocks.insert(place + 1, Block(name, lines))
+    function.blocks.insert(place + 1, Block(name, build.made))
     return name
-
-
-def _redirect(terminator: Instruction, old: str, new: str) -> None:
-    written = re.escape(f"label %{old}")
-    terminator.text = re.sub(rf"{written}(?![-\w$.])", f"label %{new}", terminator.text)
 
 
 def _suspend_before_next_round(function: Function, latch: str, header: str, name: str) -> None:
@@ -137,125 +146,113 @@ def _suspend_before_next_round(function: Function, latch: str, header: str, name
     number = len(function.blocks)
     stop, rest, leave = f"{name}.{number}", f"{name}.go.{number}", f"{name}.leave.{number}"
     block = function.block(latch)
-    _redirect(block.terminator, header, stop)
+    block.terminator.redirect(header, stop)
+    waiting, going, leaving = (Builder(function.fresh) for _ in range(3))
+    suspended = waiting.call(I8, "am_suspend", [i32(Wait.LOOP_END)])
+    waiting.branch(waiting.icmp("eq", suspended, constant(I8, 0)), rest, leave)
+    going.jump(header)
+    leaving.call(VOID, "am_leave")
+    leaving.unreachable()
     place = function.blocks.index(block)
     function.blocks[place + 1 : place + 1] = [
-        Block(
-            stop,
-            _instructions(
-                f"%{stop}.s = call i8 @am_suspend(i32 {int(Wait.LOOP_END)})",
-                f"%{stop}.c = icmp eq i8 %{stop}.s, 0",
-                f"br i1 %{stop}.c, label %{rest}, label %{leave}",
-            ),
-        ),
-        Block(rest, _instructions(f"br label %{header}")),
-        Block(leave, _instructions("call void @am_leave()", "unreachable")),
+        Block(stop, waiting.made),
+        Block(rest, going.made),
+        Block(leave, leaving.made),
     ]
     function.rename_predecessor([header], latch, rest)
 
 
 def _replace_suspends(function: Function) -> list[Site]:
-    self_parameter = parameters_of(function)[1]
-    order, _ = loop_aware_order(graph_of(function), function.blocks[0].label)
-    blocks = {block.label: block for block in function.blocks}
-    sites: list[Site] = []
-    for label in order:
-        rewritten: list[Instruction] = []
-        for instruction in blocks[label].instructions:
-            if instruction.callee != "am_suspend":
-                rewritten.append(instruction)
-                continue
-            location = re.search(r", !dbg !\d+", instruction.text)
-            site = Site(len(sites) + 1, _what(instruction), location.group(0) if location else "")
-            sites.append(site)
-            word = site.number << 4 | site.what & 15
-            rewritten += [
-                Instruction(f"store i32 {word}, ptr {self_parameter}, align 4"),
-                Instruction(
-                    f"{instruction.result} = call i8 @llvm.coro.suspend(token none, i1 false)"
-                ),
-            ]
-        blocks[label].instructions = rewritten
+    """Sites are numbered in the order in which the scheduler resumes the threads at them."""
+    order, _ = loop_aware_order(graph_of(function), function.entry.label)
+    calls = [
+        call
+        for label in order
+        for call in function.block(label).instructions
+        if call.callee == "am_suspend"
+    ]
+    sites = [
+        Site(number, _what(call), call.metadata.get("dbg")) for number, call in enumerate(calls, 1)
+    ]
+    by_result = {call.result: site for call, site in zip(calls, sites, strict=True)}
+
+    def emit(build: Builder, call: Instruction) -> bool:
+        if call.callee != "am_suspend" or call.result not in by_result:
+            return False
+        site = by_result[call.result]
+        word = i32(site.number << 4 | site.what & _KIND_BITS)
+        build.store(word, self_of(function), align=4)
+        _suspend(build, final=False, name=str(call.result))
+        return True
+
+    rewrite(function, emit)
     return sites
+
+
+def _suspend(build: Builder, *, final: bool, name: str) -> Operand:
+    return build.call(I8, "llvm.coro.suspend", [_NO_TOKEN, boolean(final)], name=name)
 
 
 def _replace_exits(function: Function) -> None:
     """A return goes to the final suspend; am_leave, taken when a frame is dropped, to the end."""
     for block in function.blocks:
         if block.terminator.opcode == "ret":
-            block.instructions[-1] = Instruction("br label %coro.final")
+            block.instructions[-1:] = _jump("coro.final")
         leaves = [i for i, call in enumerate(block.instructions) if call.callee == "am_leave"]
         if leaves:
-            block.instructions[leaves[0] :] = [Instruction("br label %coro.leave")]
+            block.instructions[leaves[0] :] = _jump("coro.leave")
+
+
+def _jump(label: str) -> list[Instruction]:
+    build = Builder(str)
+    build.jump(label)
+    return build.made
 
 
 def _wrap(module: Module, function: Function, alignment: int) -> None:
-    buffers, self_parameter = parameters_of(function)
-    attributes = kept_attributes(module, function)
     body = function.blocks
-    allocas = [i for i in body[0].instructions if i.opcode == "alloca"]
+    variables = [i for i in body[0].instructions if i.opcode == "alloca"]
     body[0].instructions = [i for i in body[0].instructions if i.opcode != "alloca"]
-    function.header = (
-        f"define ptr @{COROUTINE}(ptr {buffers}, ptr {self_parameter}, ptr noalias %coro.memory, "
-        f"ptr %coro.size.place) presplitcoroutine nounwind {attributes}"
-        f"{debug_reference(function)} {{"
+    this = self_of(function)
+    frame = Parameter(PTR, _FRAME.text, ("noalias",))
+    function.signature = Signature(
+        COROUTINE,
+        PTR,
+        [*plain_parameters(function), frame, Parameter(PTR, _SIZE.text)],
+        attributes=("presplitcoroutine", "nounwind", *kept_attributes(module, function)),
+        metadata=function.signature.metadata,
     )
-    function.blocks = [*_beginning(allocas, body[0].label, alignment), *body, *_end(self_parameter)]
+    first = body[0].label
+    function.blocks = [*_beginning(variables, first, alignment), *body, *_end(this)]
 
 
-def _beginning(allocas: list[Instruction], first: str, alignment: int) -> list[Block]:
+def _beginning(variables: list[Instruction], first: str, alignment: int) -> list[Block]:
     """Asked with no memory, the coroutine only tells the size of its frame."""
+    entry, ask, start = Builder(str, into=variables), Builder(str), Builder(str)
+    token = entry.call(TOKEN, "llvm.coro.id", [i32(alignment), NULL, NULL, NULL], name="%coro.id")
+    asked = entry.icmp("eq", _FRAME, NULL, name="%coro.asked")
+    entry.branch(asked, "coro.ask", "coro.start")
+    ask.store(ask.call(I64, "llvm.coro.size.i64", name="%coro.size"), _SIZE, align=8)
+    ask.ret(NULL)
+    start.call(PTR, "llvm.coro.begin", [token, _FRAME], name=_HANDLE.text)
+    start.jump(first)
     return [
-        Block(
-            "coro.entry",
-            [
-                *allocas,
-                *_instructions(
-                    f"%coro.id = call token @llvm.coro.id(i32 {alignment}, "
-                    "ptr null, ptr null, ptr null)",
-                    "%coro.asked = icmp eq ptr %coro.memory, null",
-                    "br i1 %coro.asked, label %coro.ask, label %coro.start",
-                ),
-            ],
-        ),
-        Block(
-            "coro.ask",
-            _instructions(
-                "%coro.size = call i64 @llvm.coro.size.i64()",
-                "store i64 %coro.size, ptr %coro.size.place, align 8",
-                "ret ptr null",
-            ),
-        ),
-        Block(
-            "coro.start",
-            _instructions(
-                "%coro.handle = call ptr @llvm.coro.begin(token %coro.id, ptr %coro.memory)",
-                f"br label %{first}",
-            ),
-        ),
+        Block("coro.entry", entry.made),
+        Block("coro.ask", ask.made),
+        Block("coro.start", start.made),
     ]
 
 
-def _end(self_parameter: str) -> list[Block]:
+def _end(this: Operand) -> list[Block]:
+    final, again, leave = Builder(str), Builder(str), Builder(str)
+    final.store(i32(Wait.FINISHED), this, align=4)
+    last = _suspend(final, final=True, name="%coro.last")
+    final.switch(last, "coro.leave", {0: "coro.again"})
+    again.unreachable()
+    leave.call(VOID, "llvm.coro.end", [_HANDLE, boolean(False), _NO_TOKEN])
+    leave.ret(_HANDLE)
     return [
-        Block(
-            "coro.final",
-            _instructions(
-                f"store i32 0, ptr {self_parameter}, align 4",
-                "%coro.last = call i8 @llvm.coro.suspend(token none, i1 true)",
-                "switch i8 %coro.last, label %coro.leave [ i8 0, label %coro.again ]",
-            ),
-        ),
-        Block("coro.again", _instructions("unreachable")),
-        Block(
-            "coro.leave",
-            _instructions(
-                "call void @llvm.coro.end(ptr %coro.handle, i1 false, token none)",
-                "ret ptr %coro.handle",
-            ),
-        ),
+        Block("coro.final", final.made),
+        Block("coro.again", again.made),
+        Block("coro.leave", leave.made),
     ]
-
-
-def _instructions(*lines: str) -> list[Instruction]:
-    return [Instruction(line) for line in lines]

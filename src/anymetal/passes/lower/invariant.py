@@ -8,20 +8,16 @@ kernel that does nothing but scale its input reloads four arguments a thread and
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 
 from anymetal.ir import Function, Instruction, Module
 from anymetal.passes.lower.machine import THREAD_MAIN
 from anymetal.passes.provenance import Provenance, Root
 
-_POINTER = re.compile(r', ptr (%(?:[-\w.$]+|"[^"]*"))')
-_BASE = re.compile(r"getelementptr .*?, ptr (%[-\w.$]+)")
 
-
-def invariant(module: Module) -> str:
-    """What is put behind a load to mark it."""
-    return f", !invariant.load {module.metadata(0, '')}"
+def invariant(module: Module) -> dict[str, str]:
+    """The metadata that marks a load."""
+    return {"invariant.load": module.metadata(0, "")}
 
 
 def mark_invariant_loads(module: Module, constant_buffers: Collection[int]) -> None:
@@ -29,33 +25,24 @@ def mark_invariant_loads(module: Module, constant_buffers: Collection[int]) -> N
     function = module.function(THREAD_MAIN)
     provenance = Provenance(function)
     unchanging = {Root("buffer", index) for index in constant_buffers}
-    marked = [load for load in _plain_loads(function) if _is_fixed(load, provenance, unchanging)]
-    for load in marked:
-        load.text += invariant(module)
+    for load in _plain_loads(function):
+        pointer = load.pointer
+        if provenance.root(pointer) in unchanging or provenance.is_fixed_part(pointer):
+            load.metadata = load.metadata | invariant(module)
 
 
 def mark_loads_through(module: Module, parameter: str) -> None:
     """Marks the loads, in every function, from what a parameter points to, at whatever offset."""
     for function in module.functions:
-        inside = {parameter}
+        inside: set[str | None] = {parameter}
         for instruction in function.instructions():
-            base = _BASE.search(instruction.text)
-            if base and base.group(1) in inside and instruction.result:
+            if instruction.opcode == "getelementptr" and instruction.pointer.text in inside:
                 inside.add(instruction.result)
         for load in _plain_loads(function):
-            match = _POINTER.search(load.text)
-            if match and match.group(1) in inside:
-                load.text += invariant(module)
+            if load.pointer.text in inside:
+                load.metadata = load.metadata | invariant(module)
 
 
 def _plain_loads(function: Function) -> list[Instruction]:
     loads = (i for i in function.instructions() if i.opcode == "load")
-    return [load for load in loads if not re.search(r"load (?:atomic|volatile)", load.text)]
-
-
-def _is_fixed(load: Instruction, provenance: Provenance, unchanging: Collection[Root]) -> bool:
-    match = _POINTER.search(load.text)
-    if match is None:
-        return False
-    pointer = match.group(1)
-    return provenance.root(pointer) in unchanging or provenance.is_fixed_part(pointer)
+    return [load for load in loads if not load.is_atomic and not load.is_volatile]

@@ -102,7 +102,7 @@ def vectorise(module: Module, shape: GroupShape, heaviest: int = HEAVIEST) -> Ve
     attributes = re.sub(
         r'"(?:min-legal-vector-width|prefer-vector-width)"="\d+" ?',
         "",
-        kept_attributes(module, function),
+        " ".join(kept_attributes(module, function)),
     )
     header = f"define void @{THREAD_MAIN}({parameters}) nounwind {attributes} {{"
     index = module.parts.index(function)

@@ -17,8 +17,8 @@ from anymetal.engines.cpu.target import HOST
 from anymetal.ir import Module, parse
 from anymetal.machine.layout import THREADGROUP_ARGUMENTS
 from anymetal.nouns import Program
-from anymetal.passes.lower.coroutine import COROUTINE, Site, has_suspends, make_coroutine
 from anymetal.passes.check.debug_info import strip_metadata
+from anymetal.passes.lower.coroutine import COROUTINE, Site, has_suspends, make_coroutine
 from anymetal.passes.lower.loop import make_loop
 from anymetal.passes.lower.machine import GROUP_MAIN, answer_at_once
 
