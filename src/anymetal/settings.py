@@ -57,6 +57,9 @@ TIME_LIMIT = Setting(
     "60",
     "seconds without a finished threadgroup after which a kernel is stopped; 0 is no limit",
 )
+COMPILE_LIMIT = Setting(
+    "ANYMETAL_COMPILE_LIMIT", "60", "seconds after which compiling one kernel is given up"
+)
 ENGINE = Setting(
     "ANYMETAL_ENGINE",
     "auto",
@@ -101,6 +104,7 @@ ALL = (
     CACHE_DIR,
     CACHE_MEGABYTES,
     TIME_LIMIT,
+    COMPILE_LIMIT,
     FAST_MATH,
     CHECK,
     CHECK_LEVEL,

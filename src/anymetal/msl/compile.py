@@ -10,6 +10,7 @@ from anymetal.msl import clang
 from anymetal.msl.arguments import Description, make_arguments, read_descriptions
 from anymetal.msl.diagnostics import Problem, raise_problems
 from anymetal.msl.entry import entry_text
+from anymetal.msl.initialisers import UnknownValue, evaluate_initialisers
 from anymetal.msl.strict_kernels import builtin_takes, invalid_type_text
 from anymetal.msl.unit import make_unit
 from anymetal.nouns import EntryPoint, Prepared, Program, Scalar, Target
@@ -34,7 +35,11 @@ def compile_program(
     result = clang.compile_to_ir(unit.text, target, fast_math=fast_math, optimise=optimise)
     if not result.ok:
         unit.raise_errors(result.messages)
-    ir, descriptions = read_descriptions(result.output, entry)
+    try:
+        output = evaluate_initialisers(result.output)
+    except UnknownValue as error:
+        unit.refuse_values(error.names, str(error))
+    ir, descriptions = read_descriptions(output, entry)
     _check_types(prepared, entry, descriptions)
     program = Program(
         entry=entry,

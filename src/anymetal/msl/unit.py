@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from anymetal.msl.diagnostics import conversion_warnings, raise_compiler_errors
+from anymetal.msl.diagnostics import (
+    Problem,
+    conversion_warnings,
+    raise_compiler_errors,
+    raise_problems,
+)
 from anymetal.nouns import EntryPoint, Position, Prepared, Scalar
 
 # All is inlined into the kernel: every point where a thread may wait is in one function.
@@ -36,6 +42,23 @@ class Unit:
     def raise_errors(self, messages: str) -> NoReturn:
         """Raises clang's errors in terms of the author's text."""
         raise_compiler_errors(messages, self.place, self.prepared.source_map.excerpt)
+
+    def refuse_values(self, names: Sequence[str], reason: str) -> NoReturn:
+        """Raises an error at each of these variables: their initial value is not to be had."""
+        problems = [
+            Problem(self._named(name), "error", f"no initial value for '{name}': {reason}")
+            for name in names
+        ]
+        # Where no value is ever stored, the compiler has removed the variable itself.
+        problems = problems or [Problem(None, "error", f"no initial value: {reason}")]
+        raise_problems(problems, self.prepared.source_map.excerpt)
+
+    def _named(self, name: str) -> Position | None:
+        """Where a name of program scope first stands."""
+        for number, line in enumerate(self.prepared.text.split("\n"), start=1):
+            if match := re.search(rf"\b{re.escape(name)}\b", line):
+                return self.prepared.source_map.position(number, match.start() + 1)
+        return None
 
     def warnings(self, messages: str) -> tuple[str, ...]:
         return conversion_warnings(messages, self.place, self.prepared.source_map.excerpt)

@@ -1,0 +1,144 @@
+"""IR with a static constructor -> IR without: the values it computes become constants.
+
+`constant float4 E = exp(float4(0, 1, 2, 3))` is more than clang folds, so it leaves code to run
+before the kernel. That code runs here once, in a process of its own: it may loop for ever or crash,
+and every engine and the checker then see plain constant tables.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from anymetal import settings
+from anymetal.ir import Function, Global, Module, parse
+
+_CONSTRUCTORS = "@llvm.global_ctors"
+_UNSET = "@am_unset_constant_"
+_EVALUATOR = Path(__file__).parent / "evaluate.py"
+_NAME = re.compile(r"@[-\w.$]+")
+_MANGLED = re.compile(r"(\d+)")
+
+
+class UnknownValue(Exception):
+    """The initial value of program-scope variables cannot be computed; `names` are the author's."""
+
+    def __init__(self, names: list[str], reason: str) -> None:
+        super().__init__(reason)
+        self.names = names
+
+
+def evaluate_initialisers(ir: str) -> str:
+    """The same program with each variable's value in place of the code that computes it."""
+    if _CONSTRUCTORS not in ir:
+        return ir
+    module = parse(ir)
+    constructors = _NAME.findall(module.globals[_CONSTRUCTORS].initialiser)
+    variables = [one for one in module.globals.values() if _is_computed(one)]
+    needed = _reachable(module, constructors)
+    values = _evaluated(module, constructors, variables, needed)
+    return str(_with_values(module, variables, values, constructors))
+
+
+def _is_computed(one: Global) -> bool:
+    """What an author declares at program scope is constant, unless a constructor fills it."""
+    return not one.is_constant and not one.name.startswith("@llvm.")
+
+
+def _reachable(module: Module, constructors: list[str]) -> list[Function]:
+    """The constructors and all functions of the module that they call."""
+    functions = {function.name: function for function in module.functions}
+    found: dict[str, Function] = {}
+    waiting = [name.removeprefix("@") for name in constructors]
+    while waiting:
+        name = waiting.pop()
+        if name in functions and name not in found:
+            found[name] = functions[name]
+            waiting += [i.callee for i in functions[name].instructions() if i.callee]
+    return list(found.values())
+
+
+def _evaluated(
+    module: Module, constructors: list[str], variables: list[Global], needed: list[Function]
+) -> dict[str, bytes]:
+    layout = module.layout()
+    names = [author_name(variable.name) for variable in variables]
+    _refuse_open_calls(module, needed, names)
+    question = {
+        "ir": str(_extracted(module, variables, needed)),
+        "constructors": [name.removeprefix("@") for name in constructors],
+        "sizes": {variable.name[1:]: layout.size(variable.type) for variable in variables},
+    }
+    limit = settings.COMPILE_LIMIT.number()
+    try:
+        done = subprocess.run(
+            [sys.executable, str(_EVALUATOR)],
+            input=json.dumps(question),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=limit,
+        )
+    except subprocess.TimeoutExpired:
+        raise UnknownValue(names, f"computing it takes longer than {limit:g} s") from None
+    if done.returncode != 0:
+        raise UnknownValue(names, "the code that computes it crashes")
+    return {f"@{name}": bytes.fromhex(text) for name, text in json.loads(done.stdout).items()}
+
+
+def _refuse_open_calls(module: Module, needed: list[Function], names: list[str]) -> None:
+    defined = {function.name for function in module.functions}
+    for function in needed:
+        for call in function.instructions():
+            callee = call.callee
+            if callee and callee not in defined and not callee.startswith("llvm."):
+                raise UnknownValue(names, "the code that computes it needs a running kernel")
+
+
+def _extracted(module: Module, variables: list[Global], needed: list[Function]) -> Module:
+    """What the constructors need, with every variable visible from outside."""
+    visible = {one.name: f"{one.name} = global {one.type} {one.initialiser}" for one in variables}
+    parts: list[str | Function] = []
+    for part in module.parts:
+        if isinstance(part, Function):
+            parts += [part] if part in needed else []
+        elif part.startswith(_UNSET):
+            one = module.globals[part.split(" ", 1)[0]]
+            parts.append(f"{one.name} = constant {one.type} zeroinitializer")
+        elif not part.startswith(_CONSTRUCTORS):
+            parts.append(visible.get(part.split(" ", 1)[0], part))
+    return Module(parts)
+
+
+def _with_values(
+    module: Module, variables: list[Global], values: dict[str, bytes], constructors: list[str]
+) -> Module:
+    """The module's variables as constants. Their type is bytes: accesses name their own."""
+    lines = {variable.name: _constant(variable, values[variable.name]) for variable in variables}
+    parts: list[str | Function] = []
+    for part in module.parts:
+        if isinstance(part, Function):
+            parts += [] if f"@{part.name}" in constructors else [part]
+        elif not part.startswith(_CONSTRUCTORS):
+            parts.append(lines.get(part.split(" ", 1)[0], part))
+    return Module(parts)
+
+
+def _constant(variable: Global, value: bytes) -> str:
+    text = "".join(f"\\{byte:02X}" for byte in value)
+    _, comma, tail = variable.initialiser.partition(", align")
+    return f'{variable.name} = internal constant [{len(value)} x i8] c"{text}"{comma}{tail}'
+
+
+def author_name(symbol: str) -> str:
+    """`E` for `@_ZL1E` and `@_ZN3abcL1EE`: the last name that the mangled one spells."""
+    name, last, at = symbol.lstrip("@"), "", 0
+    if not name.startswith("_Z"):
+        return name
+    while match := _MANGLED.search(name, at):
+        at = match.end() + int(match[1])
+        last = name[match.end() : at]
+    return last or name
