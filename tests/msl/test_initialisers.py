@@ -9,6 +9,7 @@ import torch
 from tests.msl.sources import HEADER
 
 import anymetal
+from anymetal.errors import UnsetConstantError
 from anymetal.msl.initialisers import author_name
 
 TABLES = f"""{HEADER}
@@ -102,3 +103,25 @@ def test_value_that_cannot_be_had_is_an_error_at_its_line(
 )
 def test_symbols_are_called_as_the_author_called_them(symbol: str, name: str) -> None:
     assert author_name(symbol) == name
+
+
+DERIVED = f"""{HEADER}
+constant bool a [[function_constant(0)]];
+constant bool b [[function_constant(1)]];
+constant bool both = a && b;
+constant bool not_both = !both;
+kernel void derived(device float* x) {{ x[0] = not_both ? 1 : 2; }}
+kernel void plain(device float* x) {{ x[0] = 3; }}
+"""
+
+
+def test_values_made_from_function_constants_need_them() -> None:
+    library = anymetal.compile_shader(DERIVED)
+    x = torch.zeros(1)
+    library.plain(x)
+    assert x.item() == 3
+    for values, expected in (((True, True), 2), ((True, False), 1)):
+        library.specialize("derived", dict(enumerate(values)))(x)
+        assert x.item() == expected
+    with pytest.raises(UnsetConstantError, match=r"'a' \(index 0\)"):
+        library.derived(x)

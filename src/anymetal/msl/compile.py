@@ -51,7 +51,7 @@ def compile_program(
         first_line=unit.first_line,
     )
     if optimise:
-        refuse_unset_constants(program, ir)
+        refuse_unset_constants(program, result.output)
     return program
 
 

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from anymetal import settings
-from anymetal.ir import Function, Global, Module, parse
+from anymetal.ir import Function, Global, Module, named_global, parse
 
 _CONSTRUCTORS = "@llvm.global_ctors"
 _UNSET = "@am_unset_constant_"
@@ -40,6 +40,7 @@ def evaluate_initialisers(ir: str) -> str:
     variables = [one for one in module.globals.values() if _is_computed(one)]
     needed = _reachable(module, constructors)
     values = _evaluated(module, constructors, variables, needed)
+    _name_unset_constants(module, variables, needed)
     return str(_with_values(module, variables, values, constructors))
 
 
@@ -111,6 +112,33 @@ def _extracted(module: Module, variables: list[Global], needed: list[Function]) 
         elif not part.startswith(_CONSTRUCTORS):
             parts.append(visible.get(part.split(" ", 1)[0], part))
     return Module(parts)
+
+
+def _name_unset_constants(module: Module, variables: list[Global], needed: list[Function]) -> None:
+    """A variable made from a function constant without a value is that constant to its readers.
+
+    Code that still reads it when all is optimised is then refused under the constant's name.
+    """
+    unset = {one.name: one.name for one in module.globals.values() if one.name.startswith(_UNSET)}
+    makers = [_globals_of(function) for function in needed] if unset else []
+    names = {variable.name for variable in variables}
+    while found := {
+        name: unset[next(iter(made & unset.keys()))]
+        for made in makers
+        if made & unset.keys()
+        for name in (made & names) - unset.keys()
+    }:
+        unset |= found
+    for function in module.functions:
+        for instruction in function.instructions():
+            for index, operand in enumerate(instruction.operands):
+                if operand.text in unset:
+                    instruction.set_operand(index, named_global(unset[operand.text][1:]))
+
+
+def _globals_of(function: Function) -> set[str]:
+    used = (operand for i in function.instructions() for operand in i.operands)
+    return {operand.text for operand in used if operand.is_global}
 
 
 def _with_values(
