@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from programs import run, write
+from programs import run_text, write
 
 
 def pytest_run(folder: Path, text: str, *options: str) -> tuple[int, str]:
     path = write(folder, text).rename(folder / "test_program.py")
-    status, output, errors = run(
-        "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(path)
-    )
+    main = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    status, output, errors = run_text(main, "-q", "-p", "no:cacheprovider", *options, str(path))
     return status, output + errors
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from programs import ANYMETAL, run, start, write
+from programs import ANYMETAL, run, run_text, write
 from torch.utils.data import DataLoader, TensorDataset
 
 from anymetal.device import building
@@ -60,7 +60,7 @@ def test_nothing_happens_without_the_variable() -> None:
 
 def test_options_come_from_the_environment() -> None:
     text = "import torch; torch.mode(torch.ones(2, device='mps'))"
-    status, _, errors = run("-c", text, ANYMETAL_DEVICE="1", ANYMETAL_DEVICE_MISSING="error")
+    status, _, errors = run_text(text, ANYMETAL_DEVICE="1", ANYMETAL_DEVICE_MISSING="error")
     assert status == 1
     assert "NotImplementedError: The operator 'aten::mode'" in errors
 
@@ -76,7 +76,7 @@ x = torch.ones(2, device="mps", requires_grad=True)
 x.sum().backward()
 print(x.grad.tolist(), anymetal.device.is_enabled())
 """
-    assert run("-c", text)[:2] == (0, "[1.0, 1.0] True\n")
+    assert run_text(text)[:2] == (0, "[1.0, 1.0] True\n")
 
 
 def test_real_mps_is_left_alone() -> None:
@@ -89,7 +89,7 @@ try:
 except anymetal.device.DeviceError as error:
     print(error)
 """
-    status, output, _ = run("-c", text)
+    status, output, _ = run_text(text)
     assert status == 0
     assert output.startswith("This torch has a real MPS backend.")
 
@@ -104,14 +104,14 @@ with warnings.catch_warnings(record=True) as caught:
     enabling.enable()
 print(*(warning.message for warning in caught))
 """
-    status, output, _ = run("-c", text)
+    status, output, _ = run_text(text)
     assert status == 0
     assert "has been tried with CPU builds of torch 2.7, not with" in output
 
 
 def test_no_compiler_says_what_to_install(tmp_path: Path) -> None:
     text = "import anymetal.device; anymetal.device.enable()"
-    status, _, errors = run("-c", text, PATH=str(tmp_path))
+    status, _, errors = run_text(text, PATH=str(tmp_path))
     assert status == 1
     assert "none of c++, g++, clang++ is on this machine" in errors
     assert "apt install g++" in errors
@@ -171,19 +171,22 @@ def test_processes_that_start_at_once_wait_for_one_build(tmp_path: Path) -> None
     )
     compiler.chmod(0o755)
     variables = {"ANYMETAL_CXX": str(compiler), "ANYMETAL_CACHE_DIR": str(tmp_path / "cache")}
-    text = (
-        "from anymetal.device import building; from anymetal.store.cache import default_store;"
-        "print(building.library(default_store()).read_text().strip())"
-    )
-    processes = [start("-c", text, **variables) for _ in range(2)]
-    for process in processes:
-        output, errors = process.communicate(timeout=120)
-        assert output == "library\n", errors
+    text = """
+import os
+from anymetal.device import building
+from anymetal.store.cache import default_store
+child = os.fork()
+print(building.library(default_store()).read_text().strip(), flush=True)
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    status, output, errors = run_text(text, **variables)
+    assert (status, output) == (0, "library\nlibrary\n"), errors
     assert (tmp_path / "calls").read_text() == "x\n"
 
 
 def test_build_command() -> None:
-    status, output, _ = run(*ANYMETAL, "device", "build")
+    status, output, _ = run_text(ANYMETAL[1], "device", "build")
     assert status == 0
     assert Path(output.split("  ")[0]).is_file()
 
@@ -239,7 +242,7 @@ leaves = (torch.randn(1, 2, 4, 8, device="mps", requires_grad=True) for _ in ran
 torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=True).sum().backward()
 """
     for _ in range(2):
-        status, _, errors = run("-c", text, ANYMETAL_DEVICE="1")
+        status, _, errors = run_text(text, ANYMETAL_DEVICE="1")
         assert status == 0, errors
 
 
@@ -252,7 +255,7 @@ if child:
     sys.exit(os.waitpid(child, 0)[1])
 assert (torch.ones(2, device="mps") + 1).tolist() == [2, 2]
 """
-    status, _, errors = run("-c", text, ANYMETAL_DEVICE="1")
+    status, _, errors = run_text(text, ANYMETAL_DEVICE="1")
     assert status == 0, errors
 
 
@@ -265,5 +268,5 @@ for _ in range(100):
     kernel(x)
 print("end")
 """
-    status, output, errors = run("-c", text, ANYMETAL_DEVICE="1", ANYMETAL_DEVICE_ASYNC="1")
+    status, output, errors = run_text(text, ANYMETAL_DEVICE="1", ANYMETAL_DEVICE_ASYNC="1")
     assert (status, output) == (0, "end\n"), errors
