@@ -15,12 +15,8 @@ from typing import Any
 import torch
 
 from anymetal.engines.counted import Counts
-from anymetal.launch.validate import (
-    INDEX_LIMIT,
-    check_group,
-    check_index_range,
-    uses_simdgroups,
-)
+from anymetal.errors import LimitError
+from anymetal.launch.shape import group_size_fault
 from anymetal.nouns import MAX_GROUP_SIZE
 
 
@@ -44,6 +40,18 @@ class Watch:
 
 
 _watches: list[Watch] = []
+
+INDEX_LIMIT = 2**31  # kernels count the elements of a tensor with 32 bits
+
+# Parameters that only a kernel with simdgroup functions has.
+_SIMDGROUP_BUILTINS = frozenset(
+    (
+        "thread_index_in_simdgroup",
+        "simdgroup_index_in_threadgroup",
+        "simdgroups_per_threadgroup",
+        "threads_per_simdgroup",
+    )
+)
 
 # What is surely kept in a GPU's or a processor's cache while a kernel runs.
 CACHED_BYTES = 256 * 1024
@@ -80,7 +88,11 @@ class GuardedKernel:
                 check_index_range(self.name, *(a for a in args if isinstance(a, torch.Tensor)))
         group_size = keywords.get("group_size")
         if group_size is not None:
-            check_group(self.name, group_size, limit=self._limit, collectives=self._collectives)
+            fault = group_size_fault(
+                group_size, limit=self._limit, whole_simdgroups=self._collectives
+            )
+            if fault is not None:
+                raise LimitError(f"{self.name}: {fault}. Choose another in a policy file")
         if _watches:
             self._watched(args, keywords)
         else:
@@ -123,3 +135,20 @@ def _moved(args: tuple[Any, ...], counts: Counts | None) -> int | None:
         shared = size < largest and size <= CACHED_BYTES
         total += min(asked, size) if shared else asked
     return total
+
+
+def check_index_range(kernel: str, *tensors: torch.Tensor) -> None:
+    """Tensors whose elements a kernel can count with 32 bits."""
+    for position, tensor in enumerate(tensors):
+        if tensor.numel() >= INDEX_LIMIT:
+            raise ValueError(
+                f"{kernel}: argument {position} of shape {tuple(tensor.shape)} has"
+                f" {tensor.numel()} elements, but kernels count with 32 bits: at most"
+                f" {INDEX_LIMIT - 1}. Split it along a leading dimension"
+            )
+
+
+def uses_simdgroups(kernel: Callable[..., None]) -> bool:
+    """Whether a kernel asks for its place in a simdgroup; torch's own kernels do not tell."""
+    arguments = getattr(kernel, "arguments", ())
+    return any(argument.builtin in _SIMDGROUP_BUILTINS for argument in arguments)

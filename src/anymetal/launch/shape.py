@@ -24,21 +24,25 @@ def group_size_fault(
 ) -> str | None:
     """What is wrong with a group size, or None. `limit` is the kernel's own; `whole_simdgroups`
     holds for kernels whose lanes exchange values."""
-    sizes = (group_size,) if type(group_size) is int else group_size
-    if not isinstance(sizes, list | tuple) or any(type(size) is not int for size in sizes):
-        return f"group_size {group_size!r} is no int and no sequence of ints"
-    threads = math.prod(sizes)
+    if type(group_size) is int:
+        threads = group_size
+    elif isinstance(group_size, list | tuple) and all(type(size) is int for size in group_size):
+        threads = math.prod(group_size)
+    else:
+        return f"group_size is {group_size!r}; expected an int or a sequence of ints"
     if not 1 <= threads <= limit:
-        return (
-            f"group_size {group_size!r} is {threads} threads, but a threadgroup of this kernel has"
-            f" 1 to {limit}"
-        )
+        return f"{_in_words(group_size, threads)}; a threadgroup has 1 to {limit}"
     if whole_simdgroups and threads % SIMDGROUP:
         return (
-            f"group_size {group_size!r} is {threads} threads; the kernel uses simdgroup functions,"
-            f" so it must be a multiple of {SIMDGROUP}"
+            f"{_in_words(group_size, threads)}; simdgroup functions are used, so it must be a"
+            f" multiple of {SIMDGROUP}"
         )
     return None
+
+
+def _in_words(group_size: Extent, threads: int) -> str:
+    shape = "" if isinstance(group_size, int) else f"{group_size!r}, "
+    return f"group_size is {shape}{threads} threads"
 
 
 def grid_and_group(

@@ -22,7 +22,7 @@ import platformdirs
 
 from anymetal import settings
 from anymetal.errors import PolicyError
-from anymetal.nouns import MAX_GROUP_SIZE, SIMDGROUP
+from anymetal.launch.shape import group_size_fault
 from anymetal.policy.policy_file import (
     DTYPES,
     PolicyFile,
@@ -248,16 +248,9 @@ def _overridden(question: Question, choice: Choice, overrides: Sequence[Override
             values.update(entry.values)
     if not changed:
         return choice
-    if not 1 <= group_size <= MAX_GROUP_SIZE:
-        raise PolicyError(
-            f"{question}: override to group_size {group_size}; a threadgroup has 1 to"
-            f" {MAX_GROUP_SIZE} threads"
-        )
-    if group_size % SIMDGROUP and uses_collectives(question.strategy):
-        raise PolicyError(
-            f"{question}: override to group_size {group_size}; the strategy uses simdgroup"
-            f" functions, so it must be a multiple of {SIMDGROUP}"
-        )
+    fault = group_size_fault(group_size, whole_simdgroups=uses_collectives(question.strategy))
+    if fault is not None:
+        raise PolicyError(f"{question}: override: {fault}")
     return Choice(group_size, values, "override", choice.candidates)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from anymetal.errors import PolicyError
-from anymetal.nouns import MAX_GROUP_SIZE, SIMDGROUP
+from anymetal.launch.shape import group_size_fault
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -194,16 +194,9 @@ class _Reader:
         return frozenset(names)
 
     def _group_size(self, line: int, size: Any, collectives: bool) -> int:
-        if type(size) is not int or not 1 <= size <= MAX_GROUP_SIZE:
-            self._fail(
-                line, f"group_size is {size!r}; a threadgroup has 1 to {MAX_GROUP_SIZE} threads"
-            )
-        if collectives and size % SIMDGROUP:
-            self._fail(
-                line,
-                f"group_size is {size}; the strategy uses simdgroup functions, so it must be a"
-                f" multiple of {SIMDGROUP}",
-            )
+        fault = group_size_fault(size, whole_simdgroups=collectives)
+        if type(size) is not int or fault is not None:
+            self._fail(line, fault or f"group_size is {size!r}; expected an int")
         return size
 
     def _values(self, start: int, raw: Any) -> Mapping[str, int]:

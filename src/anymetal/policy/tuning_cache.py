@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from anymetal.nouns import MAX_GROUP_SIZE, SIMDGROUP
+from anymetal.launch.shape import group_size_fault
 from anymetal.policy import policy
 from anymetal.policy.policy import Question
 from anymetal.store.cache import default_store, digest_of
@@ -149,11 +149,10 @@ def _checked(note: Mapping[str, Any], key: Key) -> Tuned:
 
 
 def _check_limits(trial: Trial, key: Key) -> None:
-    size = trial.group_size
-    if type(size) is not int or not 1 <= size <= MAX_GROUP_SIZE:
-        raise ValueError(f"group_size {size!r} is outside 1 to {MAX_GROUP_SIZE}")
-    if size % SIMDGROUP and policy.uses_collectives(key.strategy):
-        raise ValueError(f"group_size {size} is no multiple of {SIMDGROUP}")
+    collectives = policy.uses_collectives(key.strategy)
+    fault = group_size_fault(trial.group_size, whole_simdgroups=collectives)
+    if type(trial.group_size) is not int or fault is not None:
+        raise ValueError(fault or f"group_size is {trial.group_size!r}")
     for name, value in trial.values.items():
         if type(value) is not int or value < 0:
             raise ValueError(f"value '{name}' is {value!r}")

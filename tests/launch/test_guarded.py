@@ -7,14 +7,8 @@ import torch
 
 from anymetal import compile_shader
 from anymetal.errors import LimitError
-from anymetal.launch.guarded import GuardedKernel, watched
-from anymetal.launch.validate import (
-    check_aligned,
-    check_dense,
-    check_group,
-    check_index_range,
-    check_tile,
-)
+from anymetal.launch.guarded import GuardedKernel, check_index_range, watched
+from anymetal.launch.shape import group_size_fault
 
 SOURCE = """
 #include <metal_stdlib>
@@ -38,44 +32,27 @@ def kernels() -> dict[str, GuardedKernel]:
 
 @pytest.mark.parametrize("size", [1, 33, 1024, (32, 32), (7, 3, 2)])
 def test_group_within_the_limit(size: int | tuple[int, ...]) -> None:
-    check_group("k", size)
+    assert group_size_fault(size) is None
 
 
 @pytest.mark.parametrize("size", [0, 1025, (32, 33)])
 def test_group_past_the_limit(size: int | tuple[int, ...]) -> None:
-    with pytest.raises(LimitError, match=r"k: group_size .* has 1 to 1024"):
-        check_group("k", size)
+    assert "threads; a threadgroup has 1 to 1024" in str(group_size_fault(size))
+
+
+@pytest.mark.parametrize("size", ["64", 64.0, True, (32, 2.0), None])
+def test_group_size_of_another_type(size: object) -> None:
+    assert "expected an int or a sequence of ints" in str(group_size_fault(size))
 
 
 def test_group_past_the_kernels_own_limit() -> None:
-    with pytest.raises(LimitError, match="1 to 256"):
-        check_group("k", 512, limit=256)
+    assert "1 to 256" in str(group_size_fault(512, limit=256))
 
 
 def test_collectives_need_whole_simdgroups() -> None:
-    check_group("k", 64, collectives=True)
-    with pytest.raises(LimitError, match=r"48 threads; .* multiple of 32"):
-        check_group("k", 48, collectives=True)
-
-
-def test_tile() -> None:
-    check_tile("k", "columns", 64, 32)
-    with pytest.raises(ValueError, match="columns is 65, which is no multiple of the tile of 32"):
-        check_tile("k", "columns", 65, 32)
-
-
-def test_dense() -> None:
-    x = torch.zeros(4, 6)
-    check_dense("k", x=x, y=x[:2])
-    with pytest.raises(ValueError, match=r"argument 'x' of shape \(6, 4\) has strides \(1, 6\)"):
-        check_dense("k", x=x.t())
-
-
-def test_aligned() -> None:
-    x = torch.zeros(9)
-    check_aligned("k", 16, x=x)
-    with pytest.raises(ValueError, match="argument 'y' starts 4 bytes past a multiple of 16"):
-        check_aligned("k", 16, x=x, y=x[1:])
+    assert group_size_fault(64, whole_simdgroups=True) is None
+    fault = group_size_fault(48, whole_simdgroups=True)
+    assert "48 threads; simdgroup functions are used, so it must be a multiple of 32" in str(fault)
 
 
 def test_index_range() -> None:
