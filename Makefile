@@ -1,6 +1,6 @@
 # Every target makes .venv and installs what it needs first; a second run finds that done.
 #
-#   make demo         run four kernels, then every operator, and compare each with float64
+#   make demo         take a tour: a kernel, a bug found in it, a script for a Mac, operators
 #   make test         all tests
 #   make checked      the operators' tests again, the first launch of every kernel under the checker
 #   make engines      the operators' tests again, on the engine that vectorises
@@ -28,7 +28,6 @@ help:
 
 demo: $(VENV)/.installed
 	$(BIN)/anymetal demo
-	$(BIN)/anymetal health
 
 test: $(VENV)/.developer
 	$(BIN)/python -m pytest $(TESTS) -n auto

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner, Result
 
 import anymetal
 from anymetal import settings
-from anymetal.checker.report import Report
 from anymetal.cli.app import app
-from anymetal.cli.verbs import demo
 from anymetal.store import cache
 
 GOOD = """
@@ -217,27 +213,3 @@ def test_cache_info_and_clear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "2.0 MB of at most 512.0 MB" in text
     assert run("cache", "clear").stdout.startswith("removed 1 entries, 2.0 MB")
     assert cache.default_store().usage().entries == 0
-
-
-def test_demo_agrees_with_float64() -> None:
-    result = run("demo")
-    assert result.exit_code == 0, result.stdout
-    assert result.stdout.count("agrees") == 4
-    assert "What to try next" in result.stdout
-
-
-@pytest.mark.metal_check(strict=True)
-def test_demo_is_silent_under_the_checker(metal_report: Report) -> None:
-    with Path(os.devnull).open("w") as nowhere:
-        assert demo.run_demo(Console(file=nowhere))
-    files = demo._KERNELS.glob("*.metal")
-    assert {kernel.split("_half")[0] for kernel in metal_report.kernels} == {f.stem for f in files}
-
-
-def test_demo_fails_when_a_kernel_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for path in demo._KERNELS.glob("*.metal"):
-        text = path.read_text().replace("out[in_grid] = value;", "out[in_grid] = value * 1.01f;")
-        (tmp_path / path.name).write_text(text)
-    monkeypatch.setattr(demo, "_KERNELS", tmp_path)
-    with Path("/dev/null").open("w") as nowhere:
-        assert not demo.run_demo(Console(file=nowhere))

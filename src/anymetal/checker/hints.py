@@ -61,8 +61,8 @@ def _race_in_threadgroup(finding: Finding, first: Place, second: Place) -> str:
         )
     if second.line <= first.line:
         return (
-            f"The next round of the loop reaches line {second.line} while a slower simdgroup is"
-            f" still at line {first.line}: put {barrier} at the end of the loop's body."
+            f"Put {barrier} between lines {second.line} and {first.line}, or at the end of the loop"
+            " they stand in: a faster simdgroup may be a round ahead."
         )
     return f"Put {barrier} between lines {first.line} and {second.line}."
 

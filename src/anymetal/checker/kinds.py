@@ -72,7 +72,7 @@ ROWS = (
         about="memory",
         title="Two threads access the same memory without order, and one writes",
         meaning=(
-            "two threads, no order between them, and one writes; a warning where all write the"
+            "unordered accesses of two threads, one a write; a warning where all write the"
             " same value"
         ),
         hint=hints.race,
@@ -82,10 +82,7 @@ ROWS = (
         name="barrier_divergence",
         about="suspend",
         title="Threads of a threadgroup do not meet at one barrier",
-        meaning=(
-            "threads stand at different barriers (error), or ended before one that others reach"
-            " (warning)"
-        ),
+        meaning="threads wait at different barriers (error), or ended before one (warning)",
         hint=hints.barrier_divergence,
         message=messages.barrier_divergence,
     ),
@@ -104,7 +101,7 @@ ROWS = (
         name="uninitialised",
         about="memory",
         title="Read of memory that nobody wrote",
-        meaning="a read of memory nobody wrote",
+        meaning="a read of memory that nothing wrote",
         hint=hints.uninitialised,
         message="read of {seen.memory} element {seen.index}, which nobody has written",
     ),
@@ -159,7 +156,7 @@ ROWS = (
         name="collective_divergence",
         about="suspend",
         title="Only a part of a simdgroup reaches a collective function",
-        meaning="a simdgroup function that only a part of the simdgroup reaches",
+        meaning="a collective that only some lanes of the simdgroup reach",
         hint=(
             "Call it outside the branch, so that every lane takes part, and let lanes without work"
             " pass a neutral value (0 for a sum, -INFINITY for a maximum)."
@@ -171,7 +168,7 @@ ROWS = (
         name="arithmetic",
         about="arithmetic",
         title="Integer division by zero, or shift past the width",
-        meaning="an integer division by zero, or a shift past the width",
+        meaning="an integer division by zero, or a shift by at least the width",
         hint=hints.arithmetic,
         message="{seen.operation}",
     ),
@@ -200,7 +197,7 @@ ROWS = (
         name="silence",
         about="comment",
         title="A comment that means to silence a finding does not",
-        meaning="a comment that means to silence a finding and does not",
+        meaning="an `allow` comment that accepts nothing",
         hint="For example: // anymetal: allow(race) every thread writes the same flag",
         severity="warning",
     ),
