@@ -1,7 +1,7 @@
 #include <metal_stdlib>
 using namespace metal;
 // clang-format off: short lines, for a terminal of 80 columns.
-// One threadgroup adds up one row: each thread a part, then halves.
+// One threadgroup adds up one row: parts of it, then halves.
 kernel void row_sums(device const float* x, device float* sums,
                      constant uint& columns,
                      uint row [[threadgroup_position_in_grid]],

@@ -19,14 +19,14 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-import anymetal
-import anymetal.ops
+from anymetal.checker.context import check
 from anymetal.checker.finding import Finding
 from anymetal.checker.report import Report
 from anymetal.checker.terminal import finding_lines, summary
 from anymetal.cli.verbs.run import environment
 from anymetal.evidence.exercise import Exercise
 from anymetal.evidence.judge import Judgement, judge
+from anymetal.launch.shader import ShaderLibrary, compile_shader
 from anymetal.ops.declare.declare import OPERATORS
 
 HERE = Path(__file__).parent
@@ -97,7 +97,7 @@ def run_kernel(tour: Tour) -> bool:
     x = torch.randn(_ROWS, _COLUMNS, generator=torch.Generator().manual_seed(0))
     start = time.perf_counter()
     with tour.console.status("compiling the kernel for this machine's processors"):
-        library = anymetal.compile_shader(tour.kernel, name=KERNEL.name)
+        library = compile_shader(tour.kernel, name=KERNEL.name)
         sums = _row_sums(library, x)
     seconds = time.perf_counter() - start
     judgement = judge(sums, x.sum(1), x.double().sum(1), torch.float32)
@@ -209,7 +209,7 @@ def _command_name() -> str:
     return str(script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script)
 
 
-def _row_sums(library: anymetal.ShaderLibrary, x: torch.Tensor) -> torch.Tensor:
+def _row_sums(library: ShaderLibrary, x: torch.Tensor) -> torch.Tensor:
     sums = torch.empty(x.shape[0])
     library.row_sums(x, sums, x.shape[1], threads=x.shape[0] * _GROUP, group_size=_GROUP)
     return sums
@@ -217,8 +217,8 @@ def _row_sums(library: anymetal.ShaderLibrary, x: torch.Tensor) -> torch.Tensor:
 
 def _checked(tour: Tour, source: str, x: torch.Tensor) -> Report:
     with tour.console.status("compiling the kernel again, with every access watched"):
-        library = anymetal.compile_shader(source, name=KERNEL.name)
-        with anymetal.check() as report:
+        library = compile_shader(source, name=KERNEL.name)
+        with check() as report:
             _row_sums(library, x)
     return report
 
