@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from anymetal.ir.grammar import Parts
 from anymetal.ir.instruction import Instruction
 from anymetal.ir.operand import Operand, i64
+from anymetal.ir.signature import quoted
 from anymetal.ir.types import (
     I1,
     I8,
@@ -285,7 +286,7 @@ class Builder:
     ) -> Operand:
         """A call of a function by its name. Where `kind` is VOID the operand means nothing."""
         parts = Parts(
-            target=f"@{callee}",
+            target=f"@{quoted(callee)}",
             operands=tuple(arguments),
             attributes=tuple(attributes),
             flags=tuple(flags),

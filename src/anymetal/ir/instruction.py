@@ -79,9 +79,8 @@ class Instruction:
     def of(cls, opcode: str, result: str | None, parts: Parts) -> Instruction:
         """An instruction from its parts; `build.Builder` is the convenient way."""
         made = cls.__new__(cls)
-        made.__dict__.update(_DEFAULTS)
+        made.__dict__.update(_DEFAULTS, _text=None, opcode=opcode, result=result)
         made.__dict__.update(parts)
-        made.__dict__.update(_text=None, opcode=opcode, result=result)
         return made
 
     def __getattr__(self, name: str) -> Any:
@@ -174,9 +173,11 @@ class Instruction:
     def changed(self, parts: Parts, result: str | None = "") -> Instruction:
         """A copy with other parts; with another result where one is given."""
         self.operands  # noqa: B018  takes the text apart
-        mine = {key: self.__dict__[key] for key in _DEFAULTS}
-        made = Instruction.of(self.opcode, self.result if result == "" else result, Parts())
-        made.__dict__.update(mine | parts)
+        made = Instruction.__new__(Instruction)
+        made.__dict__.update(self.__dict__, _text=None)
+        made.__dict__.update(parts)
+        if result != "":
+            made.__dict__["result"] = result
         return made
 
     def replace(self, old: str, new: Operand | str) -> None:

@@ -49,6 +49,10 @@ class Block:
         index = self._index(place) + 1
         self.instructions[index:index] = new
 
+    def replace(self, place: Instruction, new: Iterable[Instruction]) -> None:
+        index = self._index(place)
+        self.instructions[index : index + 1] = new
+
     def _index(self, place: Instruction) -> int:
         return next(n for n, other in enumerate(self.instructions) if other is place)
 
@@ -261,6 +265,12 @@ class Module:
             if line.startswith(f"attributes {reference} = "):
                 return read_attributes(line[line.index("{") + 1 : line.rindex("}")])
         return ()
+
+    def attributes(self, function: Function) -> tuple[str, ...]:
+        """The attributes of a function, those of its groups included."""
+        given = function.signature.attributes
+        groups = (self.attribute_group(word) for word in given if word[0] == "#")
+        return (*(word for word in given if word[0] != "#"), *(a for g in groups for a in g))
 
     # ---- changes -----------------------------------------------------------------------------
 

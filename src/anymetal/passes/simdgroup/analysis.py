@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anymetal.passes.operands import Operand, Parsed
+from anymetal.ir import Instruction, Operand
 from anymetal.passes.simdgroup.facts import PRIVATE, UNIFORM, VARYING, Facts, meet, normal
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.kernel import Kernel
@@ -23,8 +23,8 @@ class Analysis:
         self.private = private_arrays(kernel)
         self.rules = Rules(kernel.types, shape, self.private)
         self.facts: dict[str, Facts] = {
-            kernel.buffers: UNIFORM,
-            kernel.self: replace(UNIFORM, tag=("self", 0)),
+            kernel.buffers.text: UNIFORM,
+            kernel.self.text: replace(UNIFORM, tag=("self", 0)),
         }
         self.divergent: set[str] = set()  # blocks whose branch lanes may take differently
         self._mixed: set[str] = set()  # blocks whose phis get values from different lanes' ways
@@ -41,24 +41,24 @@ class Analysis:
     def _pass(self) -> bool:
         changed = False
         for label in self.kernel.flow.order:
-            for parsed in self.kernel.blocks[label]:
-                if parsed.result is not None:
-                    is_phi = parsed.opcode == "phi"
-                    new = self._phi(label, parsed) if is_phi else self._plain(parsed)
-                    if self.facts.get(parsed.result) != new:
-                        self.facts[parsed.result] = new
+            for instruction in self.kernel.blocks[label]:
+                if instruction.result is not None:
+                    is_phi = instruction.opcode == "phi"
+                    new = self._phi(label, instruction) if is_phi else self._plain(instruction)
+                    if self.facts.get(instruction.result) != new:
+                        self.facts[instruction.result] = new
                         changed = True
             changed |= self._look_at_branch(label)
         return changed
 
-    def _plain(self, parsed: Parsed) -> Facts:
-        return normal(self.rules.facts(parsed, self.of))
+    def _plain(self, instruction: Instruction) -> Facts:
+        return normal(self.rules.facts(instruction, self.of))
 
-    def _phi(self, label: str, parsed: Parsed) -> Facts:
-        if label in self._mixed and not self._is_one_thing(parsed):
+    def _phi(self, label: str, instruction: Instruction) -> Facts:
+        if label in self._mixed and not self._is_one_thing(instruction):
             return VARYING
         result: Facts | None = None
-        for operand in parsed.operands:
+        for operand in instruction.operands:
             if operand.is_name and operand.text not in self.facts:
                 continue
             facts = self.of(operand)
@@ -70,9 +70,9 @@ class Analysis:
         # A limit that holds at the start need not hold after a few rounds of a loop.
         return normal(replace(result, limit=None)) if result is not None else UNIFORM
 
-    def _is_one_thing(self, parsed: Parsed) -> bool:
+    def _is_one_thing(self, instruction: Instruction) -> bool:
         """Whether lanes bring the same to a phi whichever way they came: a part of the machine."""
-        brought = {self.of(operand) for operand in parsed.operands}
+        brought = {self.of(operand) for operand in instruction.operands}
         if len(brought) != 1:
             return False
         facts = brought.pop()
@@ -97,8 +97,8 @@ def private_arrays(kernel: Kernel) -> dict[str, int]:
     """
     return {
         name: _piece(kernel, name)
-        for name, (_, parsed) in kernel.definitions.items()
-        if parsed.opcode == "alloca"
+        for name, (_, instruction) in kernel.definitions.items()
+        if instruction.opcode == "alloca"
     }
 
 
@@ -108,20 +108,20 @@ def _piece(kernel: Kernel, name: str) -> int:
     steps: set[int] = set()
     rules = Rules(kernel.types, GroupShape(), {})
     for label in kernel.flow.order:
-        for parsed in kernel.blocks[label]:
-            used = [operand.text in pointers for operand in parsed.operands]
+        for instruction in kernel.blocks[label]:
+            used = [operand.text in pointers for operand in instruction.operands]
             if not any(used):
                 continue
-            if parsed.opcode == "getelementptr" and used[0] and parsed.result:
-                pointers.add(parsed.result)
-                for index, size in rules.steps(parsed):
-                    steps.add(size * (int(index.text) if index.text.isdigit() else 1))
-            elif parsed.opcode == "load" and not parsed.is_atomic:
-                sizes |= {kernel.types.size(leaf) for leaf in kernel.types.leaves(parsed.kind)}
-                if kernel.types.parts(parsed.kind):
+            if instruction.opcode == "getelementptr" and used[0] and instruction.result:
+                pointers.add(instruction.result)
+                for index, size in rules.steps(instruction):
+                    steps.add(size * (1 if index.integer is None else index.integer))
+            elif instruction.opcode == "load" and not instruction.is_atomic:
+                sizes |= {kernel.types.size(leaf) for leaf in kernel.types.leaves(instruction.type)}
+                if kernel.types.parts(instruction.type):
                     return 0
-            elif parsed.opcode == "store" and not used[0] and not parsed.is_atomic:
-                kind = parsed.operands[0].kind
+            elif instruction.opcode == "store" and not used[0] and not instruction.is_atomic:
+                kind = instruction.operands[0].type
                 if kernel.types.parts(kind):
                     return 0
                 sizes.add(kernel.types.size(kind))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from anymetal.passes.operands import Parsed
-from anymetal.passes.simdgroup.facts import WIDTH, Facts, width_of
+from anymetal.ir import I8, I64, PTR, Instruction, Integer, Operand, Parts, array, constant, i32
+from anymetal.passes.simdgroup.facts import WIDTH, Facts
 from anymetal.passes.simdgroup.kernel import Kernel
 from anymetal.passes.simdgroup.memory import mangled
 from anymetal.passes.simdgroup.rules import END_OF_GROUP, THREADGROUP_MEMORY
 from anymetal.passes.simdgroup.serial import Serial
-from anymetal.passes.simdgroup.values import MASK, Code, Value, vector_type
+from anymetal.passes.simdgroup.values import Code, Value, vector_type
 
 _PLAIN = frozenset(("add", "sub", "and", "or", "xor", "fadd", "fsub"))
 _COMPARED = {"max": "sgt", "min": "slt", "umax": "ugt", "umin": "ult"}
@@ -27,16 +27,18 @@ def threadgroup_pointers(kernel: Kernel, facts: Mapping[str, Facts]) -> set[str]
     """
     inside: set[str] = set()
     steps: dict[str, list[str]] = {}
-    for name, (_, parsed) in kernel.definitions.items():
-        if parsed.kind != "ptr":
+    for name, (_, instruction) in kernel.definitions.items():
+        if instruction.type is not PTR:
             continue
-        if parsed.opcode == "load":
-            tag = facts[parsed.operands[0].text].tag if parsed.operands[0].is_name else None
+        if instruction.opcode == "load":
+            tag = (
+                facts[instruction.operands[0].text].tag if instruction.operands[0].is_name else None
+            )
             place, offset = tag or ("", 0)
             if place == "group" and THREADGROUP_MEMORY <= offset < END_OF_GROUP:
                 inside.add(name)
-        elif parsed.opcode in _STEPS:
-            steps[name] = [operand.text for operand in parsed.operands if operand.kind == "ptr"]
+        elif instruction.opcode in _STEPS:
+            steps[name] = [operand.text for operand in instruction.operands if operand.type is PTR]
     # Loops lead round in circles: assume the best, and take back what does not hold.
     inside |= steps.keys()
     while refuted := {n for n in steps if n in inside and not inside.issuperset(steps[n])}:
@@ -62,115 +64,114 @@ class Atomics:
         self._serial = serial
         self._in_threadgroup = in_threadgroup
 
-    def access(self, parsed: Parsed, operands: list[Value], mask: str | None) -> Value | None:
+    def access(
+        self, instruction: Instruction, operands: list[Value], mask: Operand | None
+    ) -> Value | None:
         """In the order of the lanes, as the other engine does it."""
 
-        def each(texts: list[str]) -> str:
-            return self._locked(parsed, operands, texts)
+        def each(given: list[Operand]) -> Operand:
+            return self._locked(instruction, given)
 
-        return self._serial.run(parsed.kind, operands, mask, each)
+        return self._serial.run(instruction.type, operands, mask, each)
 
-    def together(self, parsed: Parsed, operands: list[Value], mask: str | None) -> Value:
+    def together(
+        self, instruction: Instruction, operands: list[Value], mask: Operand | None
+    ) -> Value:
         """All lanes at one place, with integers: one update by what all of them bring.
 
         Each lane gets what it would have found had they come one after the other.
         """
-        code, kind, wide = self._code, parsed.kind, vector_type(parsed.kind)
-        neutral = code.splat(kind, str(_neutral(parsed.predicate, kind)))
+        code, kind = self._code, instruction.type
+        assert isinstance(kind, Integer)
+        neutral = constant(vector_type(kind), _neutral(instruction.predicate, kind.bits))
         running = code.vector(operands[1])
         if mask is not None:
-            running = code.op(f"select {MASK} {mask}, {wide} {running}, {wide} {neutral}")
-        gathered = "add" if parsed.predicate == "sub" else parsed.predicate
+            running = code.select(mask, running, neutral)
+        gathered = "add" if instruction.predicate == "sub" else instruction.predicate
         for distance in (1, 2, 4, 8, 16):
-            moved = self._moved_up(kind, running, neutral, distance)
-            running = self._joined(gathered, wide, running, moved)
-        total = code.op(f"extractelement {wide} {running}, i32 {WIDTH - 1}")
+            moved = self._moved_up(running, neutral, distance)
+            running = self._joined(gathered, running, moved)
+        total = code.extract_element(running, i32(WIDTH - 1))
         place = code.scalar(operands[0])
-        if self.is_alone(parsed):
-            found = self._alone(parsed, kind, place, total)
+        if self.is_alone(instruction):
+            found = self._alone(instruction, place, total)
         else:
-            found = self._locked(parsed, operands, [place, total])
-        before = self._moved_up(kind, running, neutral, 1)
-        result = self._joined(parsed.predicate, wide, code.splat(kind, found), before)
-        return code.varying(kind, result)
+            found = self._locked(instruction, [place, total])
+        before = self._moved_up(running, neutral, 1)
+        return code.varying(self._joined(instruction.predicate, code.splat(found), before))
 
-    def _moved_up(self, kind: str, text: str, neutral: str, distance: int) -> str:
+    def _moved_up(self, source: Operand, neutral: Operand, distance: int) -> Operand:
         """What the lane `distance` below has; the lowest lanes get the neutral number."""
         places = [lane - distance if lane >= distance else WIDTH for lane in range(WIDTH)]
-        return self._code.shuffled(kind, WIDTH, text, neutral, places)
+        return self._code.shuffle(source, neutral, places)
 
-    def _joined(self, operation: str, wide: str, first: str, second: str) -> str:
+    def _joined(self, operation: str, first: Operand, second: Operand) -> Operand:
         code = self._code
         if operation in _INTRINSICS:
-            name = f"llvm.{_INTRINSICS[operation]}.{mangled(wide)}"
-            return code.call(wide, name, [(wide, first), (wide, second)])
-        return code.op(f"{operation} {wide} {first}, {second}")
+            name = f"llvm.{_INTRINSICS[operation]}.{mangled(first.type)}"
+            return code.declared_call(first.type, name, [first, second])
+        return code.binary(operation, first, second)
 
     @staticmethod
-    def are_together(parsed: Parsed, operands: list[Value]) -> bool:
+    def are_together(instruction: Instruction, operands: list[Value]) -> bool:
         """Whether `together` can do it. Floats are not: their sum depends on the order."""
-        integers = width_of(parsed.kind) is not None
-        return parsed.predicate in _UPDATES and integers and operands[0].facts.is_uniform
+        known = instruction.predicate in _UPDATES and instruction.type.is_integer
+        return known and operands[0].facts.is_uniform
 
     def update(
-        self, parsed: Parsed, operands: list[Value], steps: Steps | None, mask: str | None
+        self,
+        instruction: Instruction,
+        operands: list[Value],
+        steps: Steps | None,
+        mask: Operand | None,
     ) -> Value | None:
         """Of threadgroup memory, by `atomicrmw`: nobody else is there."""
         given = operands[1]
 
-        def each(texts: list[str]) -> str:
-            place = texts[0] if steps is None else self._stepped(steps, texts[0], texts[1])
-            return self._alone(parsed, given.kind, place, texts[-1])
+        def each(taken: list[Operand]) -> Operand:
+            place = taken[0] if steps is None else self._stepped(steps, taken[0], taken[1])
+            return self._alone(instruction, place, taken[-1])
 
         taken = [operands[0]] if steps is None else [steps.base, steps.index]
         if mask is None:
-            return self._serial.unrolled(parsed.kind, [*taken, given], each)
-        return self._serial.run(parsed.kind, [*taken, given], mask, each)
+            return self._serial.unrolled(instruction.type, [*taken, given], each)
+        return self._serial.run(instruction.type, [*taken, given], mask, each)
 
-    def _stepped(self, steps: Steps, base: str, index: str) -> str:
+    def _stepped(self, steps: Steps, base: Operand, index: Operand) -> Operand:
         code = self._code
         if steps.widening:
-            index = code.op(f"{steps.widening} {steps.index.kind} {index} to i64")
-        return code.op(f"getelementptr [{steps.size} x i8], ptr {base}, i64 {index}")
+            index = code.cast(steps.widening, index, I64)
+        return code.gep(array(steps.size, I8), base, index)
 
-    def is_alone(self, parsed: Parsed) -> bool:
-        known = parsed.predicate in _UPDATES or parsed.predicate == "xchg"
-        return known and parsed.operands[0].text in self._in_threadgroup
+    def is_alone(self, instruction: Instruction) -> bool:
+        known = instruction.predicate in _UPDATES or instruction.predicate == "xchg"
+        return known and instruction.operands[0].text in self._in_threadgroup
 
-    def _locked(self, parsed: Parsed, operands: list[Value], texts: list[str]) -> str:
+    def _locked(self, instruction: Instruction, given: list[Operand]) -> Operand:
+        """The same instruction with one lane's operands."""
         code = self._code
-        tail = f" {parsed.ordering}, align {parsed.align}"
-        volatile = " volatile" if parsed.is_volatile else ""
-        typed = [f"{o.kind} {text}" for o, text in zip(operands, texts, strict=True)]
-        if parsed.opcode == "load":
-            return code.op(f"load atomic{volatile} {parsed.kind}, {typed[0]}{tail}")
-        if parsed.opcode == "store":
-            code.line(f"store atomic{volatile} {typed[0]}, {typed[1]}{tail}")
-            return ""
-        if parsed.opcode == "atomicrmw":
-            head = f"atomicrmw{volatile} {parsed.predicate}"
-        else:
-            head = f"cmpxchg{' weak' if parsed.flags else ''}{volatile}"
-        return code.op(f"{head} {', '.join(typed)}{tail}")
+        parts = Parts(operands=tuple(given), metadata={})
+        if instruction.result is None:
+            code.made.append(instruction.changed(parts))
+            return given[0]
+        code.made.append(instruction.changed(parts, "%" + code.fresh("v")))
+        return code.made[-1].operand()
 
-    def _alone(self, parsed: Parsed, kind: str, place: str, given: str) -> str:
+    def _alone(self, instruction: Instruction, place: Operand, given: Operand) -> Operand:
         """An update as a read, an operation and a write."""
-        code, operation = self._code, parsed.predicate
-        before = code.op(f"load {kind}, ptr {place}, align {parsed.align}")
+        code, operation, align = self._code, instruction.predicate, instruction.align
+        before = code.load(given.type, place, align)
         after = given
         if operation in _PLAIN:
-            after = code.op(f"{operation} {kind} {before}, {given}")
+            after = code.binary(operation, before, given)
         elif operation in _COMPARED:
-            kept = code.op(f"icmp {_COMPARED[operation]} {kind} {before}, {given}")
-            after = code.op(f"select i1 {kept}, {kind} {before}, {kind} {given}")
-        code.line(f"store {kind} {after}, ptr {place}, align {parsed.align}")
+            after = code.select(code.icmp(_COMPARED[operation], before, given), before, given)
+        code.store(after, place, align)
         return before
 
 
-def _neutral(operation: str, kind: str) -> int:
+def _neutral(operation: str, bits: int) -> int:
     """The number that changes nothing."""
-    bits = width_of(kind)
-    assert bits is not None
     if operation in ("and", "umin"):
         return -1
     return {"max": -(1 << bits - 1), "min": (1 << bits - 1) - 1}.get(operation, 0)

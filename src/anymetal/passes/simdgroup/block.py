@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from anymetal.passes.operands import Operand, Parsed
+from anymetal.ir import I8, I64, PTR, Instruction, Operand, Type, array
 from anymetal.passes.simdgroup.analysis import Analysis
 from anymetal.passes.simdgroup.atomics import Atomics, Steps, threadgroup_pointers
 from anymetal.passes.simdgroup.calls import Calls
@@ -18,8 +18,8 @@ from anymetal.passes.simdgroup.positions import SIMD_POINTER
 from anymetal.passes.simdgroup.rules import literal
 from anymetal.passes.simdgroup.serial import Serial
 from anymetal.passes.simdgroup.slots import Slots
-from anymetal.passes.simdgroup.together import loads_together, stores_together
-from anymetal.passes.simdgroup.values import MASK, Code, Value
+from anymetal.passes.simdgroup.together import is_invariant, loads_together, stores_together
+from anymetal.passes.simdgroup.values import ALL_LANES, MASK, Code, Value
 
 # What an address is computed with: nothing that reads memory.
 _ADDRESS_OPERATIONS = frozenset(
@@ -45,13 +45,15 @@ class Scope:
     """One block being written: its mask (None: all lanes) and the values at hand."""
 
     label: str
-    mask: str | None
+    mask: Operand | None
     values: dict[str, Value] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)  # instructions written with an earlier one
-    groups: dict[int, list[Parsed]] = field(default_factory=dict)  # stores to write with the last
+    groups: dict[int, list[Instruction]] = field(
+        default_factory=dict
+    )  # stores to write with the last
 
 
-Writer = Callable[["BlockWriter", Parsed, list[Value], Scope], Value | None]
+Writer = Callable[["BlockWriter", Instruction, list[Value], Scope], Value | None]
 
 
 class BlockWriter:
@@ -68,7 +70,7 @@ class BlockWriter:
         self._calls = Calls(code, serial, SIMD_POINTER)
         inside = threadgroup_pointers(analysis.kernel, analysis.facts)
         self._atomics = Atomics(code, serial, inside)
-        self._arrays: dict[str, str] = {}
+        self._arrays: dict[str, Operand] = {}
         self.machine: dict[Tag, Value] = {}
 
     @property
@@ -79,16 +81,16 @@ class BlockWriter:
         if operand.is_name:
             return self._value(operand.text, scope)
         facts = literal(operand)
-        if facts.values is not None and operand.kind != "ptr":
-            return self._code.known(operand.kind, facts)
-        return Value(operand.kind, facts, base=operand.text)
+        if facts.values is not None and operand.type is not PTR:
+            return self._code.known(operand.type, facts)
+        return Value(operand.type, facts, base=operand)
 
     def _value(self, name: str, scope: Scope) -> Value:
         value = scope.values.get(name)
         if value is not None:
             return value
-        if name in (self._kernel.buffers, self._kernel.self):
-            value = Value("ptr", self._analysis.facts[name], base=name)
+        if name in (self._kernel.buffers.text, self._kernel.self.text):
+            value = Value(PTR, self._analysis.facts[name], base=Operand(PTR, name))
         else:
             value = self._from_elsewhere(name, scope)
         if not self._code.is_aside:
@@ -99,43 +101,43 @@ class BlockWriter:
         slot = self._slots.get(name)
         if slot is not None:
             return self._slots.read(slot)
-        _, parsed = self._kernel.definitions[name]
-        value = self._compute(parsed, scope)
+        _, instruction = self._kernel.definitions[name]
+        value = self._compute(instruction, scope)
         assert value is not None, name
         return value
 
     def write(self, scope: Scope) -> None:
         block = list(self._kernel.body(scope.label))
         self._code.kept.clear()
-        for number, parsed in enumerate(block):
-            if parsed.opcode in ("br", "ret", "unreachable"):
+        for number, instruction in enumerate(block):
+            if instruction.opcode in ("br", "ret", "unreachable"):
                 return
-            if id(parsed) in scope.done:
+            if id(instruction) in scope.done:
                 continue
-            if parsed.result is not None and parsed.result in scope.values:
-                self._slots.keep(parsed.result, scope.values[parsed.result])
+            if instruction.result is not None and instruction.result in scope.values:
+                self._slots.keep(instruction.result, scope.values[instruction.result])
                 continue
             if self._draw_together(block, number, scope):
                 continue
-            value = self._compute(parsed, scope)
-            if parsed.result is not None and value is not None:
-                scope.values[parsed.result] = value
-                self._slots.keep(parsed.result, value)
+            value = self._compute(instruction, scope)
+            if instruction.result is not None and value is not None:
+                scope.values[instruction.result] = value
+                self._slots.keep(instruction.result, value)
 
     # ---- accesses drawn together -------------------------------------------------------------
 
-    def _draw_together(self, block: list[Parsed], number: int, scope: Scope) -> bool:
+    def _draw_together(self, block: list[Instruction], number: int, scope: Scope) -> bool:
         """Writes a load or store together with later ones, if they cover memory only together."""
-        parsed = block[number]
-        if parsed.opcode not in ("load", "store"):
+        instruction = block[number]
+        if instruction.opcode not in ("load", "store"):
             return False
-        kind = parsed.kind if parsed.opcode == "load" else parsed.operands[0].kind
-        if not self._memory.is_simple(parsed, kind):
+        kind = instruction.type if instruction.opcode == "load" else instruction.operands[0].type
+        if not self._memory.is_simple(instruction, kind):
             return False
-        address = self.operand(parsed.operands[-1], scope)
+        address = self.operand(instruction.operands[-1], scope)
         if not self._memory.needs_company(kind, address):
             return False
-        search = loads_together if parsed.opcode == "load" else stores_together
+        search = loads_together if instruction.opcode == "load" else stores_together
         size = self._kernel.types.size(kind)
         members = search(
             block,
@@ -143,11 +145,11 @@ class BlockWriter:
             address,
             size,
             lambda other: self._ahead(other.operands[-1], scope),
-            distinct=parsed.opcode == "store" or scope.mask is not None,
+            distinct=instruction.opcode == "store" or scope.mask is not None,
         )
         if members is None:
             return False
-        if parsed.opcode == "load":
+        if instruction.opcode == "load":
             self._load_together(kind, members, scope)
         else:
             last = members[-1]
@@ -163,21 +165,21 @@ class BlockWriter:
         definition = self._kernel.definitions.get(name)
         if definition is None or definition[0] != scope.label or definition[1].opcode == "phi":
             return self.operand(operand, scope)
-        parsed = definition[1]
-        if parsed.opcode not in _ADDRESS_OPERATIONS:
+        instruction = definition[1]
+        if instruction.opcode not in _ADDRESS_OPERATIONS:
             return None
-        if any(self._ahead(part, scope) is None for part in parsed.operands):
+        if any(self._ahead(part, scope) is None for part in instruction.operands):
             return None
-        value = self._compute(parsed, scope)
+        value = self._compute(instruction, scope)
         if value is not None:
             scope.values[name] = value
         return value
 
-    def _access(self, parsed: Parsed, kind: str, scope: Scope) -> Access:
-        address = self.operand(parsed.operands[-1], scope)
-        return Access(kind, address, parsed.align, scope.mask, parsed.is_invariant)
+    def _access(self, instruction: Instruction, kind: Type, scope: Scope) -> Access:
+        address = self.operand(instruction.operands[-1], scope)
+        return Access(kind, address, instruction.align, scope.mask, is_invariant(instruction))
 
-    def _load_together(self, kind: str, members: list[Parsed], scope: Scope) -> None:
+    def _load_together(self, kind: Type, members: list[Instruction], scope: Scope) -> None:
         accesses = [self._access(member, kind, scope) for member in members]
         values = self._memory.load_together(accesses)
         for member, value in zip(members, values, strict=True):
@@ -185,56 +187,62 @@ class BlockWriter:
             scope.values[member.result] = value
         self._slots.keep(members[0].result or "", values[0])
 
-    def _store_together(self, members: list[Parsed], scope: Scope) -> None:
-        kind = members[0].operands[0].kind
+    def _store_together(self, members: list[Instruction], scope: Scope) -> None:
+        kind = members[0].operands[0].type
         accesses = [self._access(member, kind, scope) for member in members]
         values = [self.operand(member.operands[0], scope) for member in members]
         self._memory.store_together(accesses, values)
 
-    def _compute(self, parsed: Parsed, scope: Scope) -> Value | None:
-        operands = [self.operand(operand, scope) for operand in parsed.operands]
-        result = self._operations.apply(parsed, operands, scope.mask)
+    def _compute(self, instruction: Instruction, scope: Scope) -> Value | None:
+        operands = [self.operand(operand, scope) for operand in instruction.operands]
+        result = self._operations.apply(instruction, operands, scope.mask)
         if result is not None:
             return result
-        writer = self._writers.get(parsed.opcode)
+        writer = self._writers.get(instruction.opcode)
         if writer is None:
-            raise NotVectorisable(f"the instruction {parsed.opcode}")
-        return writer(self, parsed, operands, scope)
+            raise NotVectorisable(f"the instruction {instruction.opcode}")
+        return writer(self, instruction, operands, scope)
 
-    def _write_load(self, parsed: Parsed, operands: list[Value], scope: Scope) -> Value | None:
+    def _write_load(
+        self, instruction: Instruction, operands: list[Value], scope: Scope
+    ) -> Value | None:
         facts = self._analysis.rules.facts(
-            parsed, lambda _: operands[0].facts, all_active=scope.mask is None
+            instruction, lambda _: operands[0].facts, all_active=scope.mask is None
         )
         if facts.values is not None:
-            return self._code.known(parsed.kind, facts)
+            return self._code.known(instruction.type, facts)
         tag = operands[0].facts.tag
         if tag is not None and tag in self.machine:
             return replace(self.machine[tag])
-        if tag == ("simd", 0) and scope.mask is None and parsed.kind == MASK:
-            return self._code.uniform(MASK, "splat (i1 true)")
-        if parsed.is_atomic and not operands[0].facts.is_uniform:
-            return self._atomics.access(parsed, operands, scope.mask)
-        value = self._memory.load(parsed, operands[0], scope.mask)
+        if tag == ("simd", 0) and scope.mask is None and instruction.type is MASK:
+            return self._code.uniform(ALL_LANES)
+        if instruction.is_atomic and not operands[0].facts.is_uniform:
+            return self._atomics.access(instruction, operands, scope.mask)
+        value = self._memory.load(instruction, operands[0], scope.mask)
         if facts.is_uniform:
             value.facts = facts
         return value
 
-    def _write_store(self, parsed: Parsed, operands: list[Value], scope: Scope) -> Value | None:
-        if id(parsed) in scope.groups:
-            self._store_together(scope.groups[id(parsed)], scope)
+    def _write_store(
+        self, instruction: Instruction, operands: list[Value], scope: Scope
+    ) -> Value | None:
+        if id(instruction) in scope.groups:
+            self._store_together(scope.groups[id(instruction)], scope)
             return None
-        if parsed.is_atomic and not all(operand.facts.is_uniform for operand in operands):
-            return self._atomics.access(parsed, operands, scope.mask)
-        self._memory.store(parsed, operands[0], operands[1], scope.mask)
+        if instruction.is_atomic and not all(operand.facts.is_uniform for operand in operands):
+            return self._atomics.access(instruction, operands, scope.mask)
+        self._memory.store(instruction, operands[0], operands[1], scope.mask)
         return None
 
-    def _write_atomic(self, parsed: Parsed, operands: list[Value], scope: Scope) -> Value | None:
-        if self._atomics.are_together(parsed, operands):
-            return self._atomics.together(parsed, operands, scope.mask)
-        if not self._atomics.is_alone(parsed):
-            return self._atomics.access(parsed, operands, scope.mask)
-        steps = self._steps(parsed.operands[0].text, scope)
-        return self._atomics.update(parsed, operands, steps, scope.mask)
+    def _write_atomic(
+        self, instruction: Instruction, operands: list[Value], scope: Scope
+    ) -> Value | None:
+        if self._atomics.are_together(instruction, operands):
+            return self._atomics.together(instruction, operands, scope.mask)
+        if not self._atomics.is_alone(instruction):
+            return self._atomics.access(instruction, operands, scope.mask)
+        steps = self._steps(instruction.operands[0].text, scope)
+        return self._atomics.update(instruction, operands, steps, scope.mask)
 
     def _steps(self, pointer: str, scope: Scope) -> Steps | None:
         """How an address was made, where that was one step from a base that all lanes share."""
@@ -242,7 +250,7 @@ class BlockWriter:
         if definition.opcode != "getelementptr" or len(definition.operands) != 2:
             return None
         ((index, size),) = self._analysis.rules.steps(definition)
-        if index.kind != "i64" or not self._at_hand(definition.operands[0], scope):
+        if index.type is not I64 or not self._at_hand(definition.operands[0], scope):
             return None
         base = self.operand(definition.operands[0], scope)
         if not base.facts.is_uniform:
@@ -261,22 +269,30 @@ class BlockWriter:
         name = operand.text
         return not operand.is_name or name in scope.values or self._slots.get(name) is not None
 
-    def _write_call(self, parsed: Parsed, operands: list[Value], scope: Scope) -> Value | None:
-        return self._calls.call(parsed, operands, scope.mask)
+    def _write_call(
+        self, instruction: Instruction, operands: list[Value], scope: Scope
+    ) -> Value | None:
+        return self._calls.call(instruction, operands, scope.mask)
 
-    def _write_alloca(self, parsed: Parsed, operands: list[Value], scope: Scope) -> Value | None:
+    def _write_alloca(
+        self, instruction: Instruction, operands: list[Value], scope: Scope
+    ) -> Value | None:
         if operands:
             raise NotVectorisable("a variable of unknown size")
-        assert parsed.result is not None
-        facts = self._analysis.facts[parsed.result]
-        if parsed.result not in self._arrays:
-            size = self._kernel.types.size(parsed.element)
+        assert instruction.result is not None
+        facts = self._analysis.facts[instruction.result]
+        if instruction.result not in self._arrays:
+            assert instruction.element is not None
+            size = self._kernel.types.size(instruction.element)
             copy = -(-size // 16) * 16
-            self._arrays[parsed.result] = self._code.variable(f"[{copy * WIDTH} x i8]", align=64)
-        return Value("ptr", facts, self._arrays[parsed.result])
+            room = array(copy * WIDTH, I8)
+            self._arrays[instruction.result] = self._code.variable(room, align=64)
+        return Value(PTR, facts, self._arrays[instruction.result])
 
-    def _write_fence(self, parsed: Parsed, operands: list[Value], scope: Scope) -> Value | None:
-        self._code.line(f"fence {parsed.ordering}")
+    def _write_fence(
+        self, instruction: Instruction, operands: list[Value], scope: Scope
+    ) -> Value | None:
+        self._code.fence(instruction.ordering)
         return None
 
     _writers: ClassVar[dict[str, Writer]] = {

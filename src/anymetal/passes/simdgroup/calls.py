@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from anymetal.ir import I8, I32, VOID, Instruction, Operand, Parts, boolean, i32, zero
 from anymetal.passes.lower.machine import BARRIER, STOP, TAKEN
-from anymetal.passes.operands import Parsed
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.matrix import Matrices
 from anymetal.passes.simdgroup.memory import mangled
@@ -75,106 +73,122 @@ _TWO_TYPES = frozenset(
     ("llvm.ldexp", "llvm.fptoui.sat", "llvm.fptosi.sat", "llvm.ucmp", "llvm.scmp")
 )
 
+_PASSING = ("zeroext", "signext", "inreg", "align ", "byval(", "sret(")
+
 
 class Calls:
     """Writes calls."""
 
-    def __init__(self, code: Code, serial: Serial, simd: str) -> None:
+    def __init__(self, code: Code, serial: Serial, simd: Operand) -> None:
         self._code = code
         self._serial = serial
         self._simd = simd
         self._matrices = Matrices(code)
         self.has_barriers = False
 
-    def call(self, parsed: Parsed, operands: list[Value], mask: str | None) -> Value | None:
-        if parsed.callee == STOP:
+    def call(
+        self, instruction: Instruction, operands: list[Value], mask: Operand | None
+    ) -> Value | None:
+        if instruction.callee == STOP:
             self._stop(operands[0], mask)
             return None
-        if parsed.callee == TAKEN:
+        if instruction.callee == TAKEN:
             return None
-        part = matrix_part(parsed.callee)
+        callee = instruction.callee or ""
+        part = matrix_part(callee)
         if part is not None:
-            return self._matrices.element(part, parsed.kind, operands, mask)
-        name = _family(parsed.callee)
+            return self._matrices.element(part, instruction.type, operands, mask)
+        name = _family(callee)
         uniform = all(operand.facts.is_uniform for operand in operands)
-        if parsed.callee.startswith(MEMORY_INTRINSICS):
+        if callee.startswith(MEMORY_INTRINSICS):
             if uniform:
-                return self._once(parsed, operands)
-            return self._lane_by_lane(parsed, operands, mask)
-        if parsed.callee.startswith("llvm."):
+                return self._once(instruction, operands)
+            return self._lane_by_lane(instruction, operands, mask)
+        if callee.startswith("llvm."):
             if uniform:
-                return self._once(parsed, operands)
+                return self._once(instruction, operands)
             if name not in _ELEMENTWISE:
-                raise NotVectorisable(f"the intrinsic {parsed.callee} on values that vary")
-            return self._elementwise(parsed, name, operands)
-        return self._lane_by_lane(parsed, operands, mask)
+                raise NotVectorisable(f"the intrinsic {callee} on values that vary")
+            return self._elementwise(instruction, name, operands)
+        return self._lane_by_lane(instruction, operands, mask)
 
-    def _once(self, parsed: Parsed, operands: list[Value]) -> Value | None:
-        arguments = [(operand.kind, self._code.scalar(operand)) for operand in operands]
-        text = self._code.call(parsed.kind, parsed.callee, arguments, parsed.flags)
-        return self._code.uniform(parsed.kind, text) if text else None
-
-    def _elementwise(self, parsed: Parsed, name: str, operands: list[Value]) -> Value:
+    def _once(self, instruction: Instruction, operands: list[Value]) -> Value | None:
         code = self._code
-        if code.types.parts(parsed.kind):
-            return self._by_part(parsed, name, operands)
-        wide = vector_type(parsed.kind)
+        arguments = [code.scalar(operand) for operand in operands]
+        callee = instruction.callee or ""
+        result = code.declared_call(instruction.type, callee, arguments, flags=instruction.flags)
+        return None if instruction.type is VOID else code.uniform(result)
+
+    def _elementwise(self, instruction: Instruction, name: str, operands: list[Value]) -> Value:
+        code = self._code
+        if code.types.parts(instruction.type):
+            return self._by_part(instruction, name, operands)
+        wide = vector_type(instruction.type)
         scalars = 1 if name in _SCALAR_LAST else 0
         vectors = operands[: len(operands) - scalars]
-        arguments = [(vector_type(v.kind), code.vector(v)) for v in vectors]
-        arguments += [(v.kind, code.scalar(v)) for v in operands[len(vectors) :]]
+        arguments = [code.vector(value) for value in vectors]
+        arguments += [code.scalar(value) for value in operands[len(vectors) :]]
         suffixes = [mangled(wide)]
         if name in _TWO_TYPES:
-            suffixes.append(mangled(vector_type(operands[-1].kind)))
+            suffixes.append(mangled(vector_type(operands[-1].type)))
         if name == "llvm.is.fpclass":
-            suffixes = [mangled(vector_type(operands[0].kind))]
+            suffixes = [mangled(vector_type(operands[0].type))]
         full = ".".join([name, *suffixes])
-        return code.varying(parsed.kind, code.call(wide, full, arguments, parsed.flags))
+        return code.varying(code.declared_call(wide, full, arguments, flags=instruction.flags))
 
-    def _by_part(self, parsed: Parsed, name: str, operands: list[Value]) -> Value:
+    def _by_part(self, instruction: Instruction, name: str, operands: list[Value]) -> Value:
         code = self._code
-        part = replace(parsed, kind=code.types.parts(parsed.kind)[0])
-        split = [code.parts_of(o) if code.types.parts(o.kind) else None for o in operands]
-        count = len(code.types.parts(parsed.kind))
+        part = instruction.changed(Parts(type=code.types.parts(instruction.type)[0]))
+        split = [code.parts_of(o) if code.types.parts(o.type) else None for o in operands]
+        count = len(code.types.parts(instruction.type))
         results = []
         for number in range(count):
             column = [s[number] if s else o for s, o in zip(split, operands, strict=True)]
             results.append(self._elementwise(part, name, column))
-        return code.compound(parsed.kind, results)
+        return code.compound(instruction.type, results)
 
     def _lane_by_lane(
-        self, parsed: Parsed, operands: list[Value], mask: str | None
+        self, instruction: Instruction, operands: list[Value], mask: Operand | None
     ) -> Value | None:
-        def each(arguments: list[str]) -> str:
-            pairs = [(o.kind, text) for o, text in zip(operands, arguments, strict=True)]
-            words = " ".join(filter(None, (parsed.flags, parsed.convention)))
-            return self._code.call(parsed.kind, parsed.callee, pairs, words, parsed.attributes)
+        def each(arguments: list[Operand]) -> Operand:
+            return self._code.declared_call(
+                instruction.type,
+                instruction.callee or "",
+                arguments,
+                flags=instruction.flags,
+                attributes=[_passing(given) for given in instruction.attributes],
+                convention=instruction.convention,
+            )
 
-        return self._serial.run(parsed.kind, operands, mask, each)
+        return self._serial.run(instruction.type, operands, mask, each)
 
     # ---- stops -------------------------------------------------------------------------------
 
-    def _stop(self, what: Value, mask: str | None) -> None:
+    def _stop(self, what: Value, mask: Operand | None) -> None:
         """A barrier waits for the other simdgroups; at a collective all lanes are here already."""
         code = self._code
         assert what.facts.base is not None
         if what.facts.base & 15 == BARRIER:
             self.has_barriers = True
-            left = code.call("i8", "am_suspend", [("i32", str(what.facts.base))])
+            left = code.declared_call(I8, "am_suspend", [i32(what.facts.base)])
             leave, stay = code.fresh("leave"), code.fresh("stay")
-            code.branch(code.op(f"icmp eq i8 {left}, 0"), stay, leave)
+            code.branch(code.icmp("eq", left, zero(I8)), stay, leave)
             code.label(leave)
-            code.call("void", "am_leave", [])
-            code.line("unreachable")
+            code.declared_call(VOID, "am_leave", [])
+            code.unreachable()
             code.label(stay)
             return
-        active, leader = "-1", "0"
+        active, leader = i32(-1), i32(0)
         if mask is not None:
             active = code.bits(mask)
-            leader = code.call("i32", "llvm.cttz.i32", [("i32", active), ("i1", "true")])
-        for offset, text in ((ACTIVE, active), (LEADER, leader)):
-            place = code.moved("ptr", self._simd, offset)
-            code.line(f"store i32 {text}, ptr {place}, align 4")
+            leader = code.declared_call(I32, "llvm.cttz.i32", [active, boolean(True)])
+        for offset, word in ((ACTIVE, active), (LEADER, leader)):
+            code.store(word, code.moved(self._simd, offset), align=4)
+
+
+def _passing(attributes: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that decide where a function finds an argument; the rest are hints."""
+    return tuple(a for a in attributes if a.startswith(_PASSING))
 
 
 def _family(callee: str) -> str:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from anymetal.passes.operands import Parsed
+from anymetal.ir import Instruction, Integer, Pointer, Type
 
 WIDTH = 32
 Lanes = tuple[int, ...]
@@ -107,25 +107,25 @@ def wrap(value: int, width: int) -> int:
     return (value + half) % (1 << width) - half
 
 
-def width_of(kind: str) -> int | None:
+def width_of(kind: Type) -> int | None:
     """Bits of an integer type; pointers count as 64."""
-    if kind == "ptr":
+    if isinstance(kind, Pointer):
         return 64
-    return int(kind[1:]) if kind.startswith("i") and kind[1:].isdigit() else None
+    return kind.bits if isinstance(kind, Integer) else None
 
 
-def binary(parsed: Parsed, left: Facts, right: Facts) -> Facts:
+def binary(instruction: Instruction, left: Facts, right: Facts) -> Facts:
     """Facts of an arithmetic instruction's result."""
-    width = width_of(parsed.kind)
+    width = width_of(instruction.type)
     if width is None:
         return _all_or_nothing(left, right)
     if left.values is not None and right.values is not None:
-        return _folded(parsed.opcode, width, left.values, right.values)
+        return _folded(instruction.opcode, width, left.values, right.values)
     if left.offsets is None or right.offsets is None:
         return VARYING
-    rule = _RULES.get(parsed.opcode)
+    rule = _RULES.get(instruction.opcode)
     result = rule(width, left, right) if rule else None
-    if parsed.opcode == "or" and "disjoint" in parsed.flags and result is None:
+    if instruction.opcode == "or" and "disjoint" in instruction.flags and result is None:
         result = _add(width, left, right)
     return result or _all_or_nothing(left, right)
 
@@ -309,18 +309,18 @@ _RULES: dict[str, Callable[[int, Facts, Facts], Facts | None]] = {
 }
 
 
-def cast(parsed: Parsed, source: Facts, source_kind: str) -> Facts:
+def cast(instruction: Instruction, source: Facts, source_kind: Type) -> Facts:
     """Facts of a conversion's result."""
-    before, after = width_of(source_kind), width_of(parsed.kind)
+    before, after = width_of(source_kind), width_of(instruction.type)
     if before is None or after is None or source.offsets is None:
         return _all_or_nothing(source)
     if source.values is not None:
-        if parsed.opcode == "zext":
+        if instruction.opcode == "zext":
             return known([_unsigned(value, before) for value in source.values])
-        if parsed.opcode == "sext" and before == 1:
+        if instruction.opcode == "sext" and before == 1:
             return known([-value for value in source.values])  # a set bit stands for -1
         return known([wrap(value, after) for value in source.values])
-    if parsed.opcode == "trunc":
+    if instruction.opcode == "trunc":
         small = source.limit is not None and source.limit <= 1 << after
         return Facts(
             tuple(wrap(offset, after) for offset in source.offsets),
@@ -328,15 +328,15 @@ def cast(parsed: Parsed, source: Facts, source_kind: str) -> Facts:
             limit=source.limit if small else None,
             sure=source.sure,
         )
-    if parsed.opcode in ("ptrtoint", "inttoptr", "bitcast") and before == after:
+    if instruction.opcode in ("ptrtoint", "inttoptr", "bitcast") and before == after:
         return replace(source, tag=None)
     if source.is_uniform:
-        if parsed.opcode == "zext":
+        if instruction.opcode == "zext":
             return replace(UNIFORM, limit=source.limit, divisor=source.divisor)
         negative = source.limit is None or source.limit > 1 << (before - 1)  # it may be
         return replace(UNIFORM, limit=None if negative else source.limit)
-    if parsed.opcode in ("zext", "sext"):
-        bound = 1 << (before - (parsed.opcode == "sext"))
+    if instruction.opcode in ("zext", "sext"):
+        bound = 1 << (before - (instruction.opcode == "sext"))
         exact = source.limit is not None and source.limit <= bound and min(source.offsets) >= 0
         return replace(source, sure=source.sure and exact, tag=None)
     return VARYING
@@ -352,17 +352,17 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 }
 
 
-def compare(parsed: Parsed, left: Facts, right: Facts) -> Facts:
+def compare(instruction: Instruction, left: Facts, right: Facts) -> Facts:
     """Facts of an integer comparison's result."""
     tags = {facts.tag[0] for facts in (left, right) if facts.tag}
     if tags == {"leader", "lane"}:
         # All lanes run at once here: what the leader does for them is done once, by all.
-        return constant(int(parsed.predicate == "eq"))
-    width = width_of(parsed.operands[0].kind)
+        return constant(int(instruction.predicate == "eq"))
+    width = width_of(instruction.operands[0].type)
     if left.values is None or right.values is None or width is None:
         return _all_or_nothing(left, right)
-    unsigned = parsed.predicate.startswith("u")
-    operation = _COMPARISONS[parsed.predicate.removeprefix("u").removeprefix("s")]
+    unsigned = instruction.predicate.startswith("u")
+    operation = _COMPARISONS[instruction.predicate.removeprefix("u").removeprefix("s")]
     return known(
         [
             int(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from anymetal.ir import Operand
 from anymetal.passes.simdgroup.facts import WIDTH
 from anymetal.passes.simdgroup.values import Code
 
@@ -15,42 +16,39 @@ FOUR = 4
 PIECE, _HALF = 16, 8
 
 
-def apart(code: Code, kind: str, pieces: Sequence[str]) -> list[str]:
+def apart(code: Code, pieces: Sequence[Operand]) -> list[Operand]:
     """From 128 elements in the order of memory: all lanes' first ones, their second ones, ..."""
     lanes = range(0, 2 * PIECE, FOUR)  # eight lanes in two pieces
-    halves: list[list[str]] = [[], []]  # first and second ones of eight lanes; third and fourth
+    halves: list[list[Operand]] = [[], []]  # first and second ones of eight lanes; third and fourth
     for left, right in zip(pieces[::2], pieces[1::2], strict=True):
         for which, half in enumerate(halves):
             places = [lane + 2 * which + part for part in range(2) for lane in lanes]
-            half.append(code.shuffled(kind, PIECE, left, right, places))
+            half.append(code.shuffle(left, right, places))
     results = []
     for part in range(FOUR):
         low = _HALF * (part % 2)
         places = [*range(low, low + _HALF), *range(PIECE + low, PIECE + low + _HALF)]
         quarter = halves[part // 2]
-        ends = [code.shuffled(kind, PIECE, quarter[i], quarter[i + 1], places) for i in (0, 2)]
-        results.append(code.shuffled(kind, PIECE, ends[0], ends[1], range(WIDTH)))
+        ends = [code.shuffle(quarter[i], quarter[i + 1], places) for i in (0, 2)]
+        results.append(code.shuffle(ends[0], ends[1], range(WIDTH)))
     return results
 
 
-def pieces_of(code: Code, kind: str, text: str) -> list[str]:
+def pieces_of(code: Code, whole: Operand) -> list[Operand]:
     """The vectors of 16 that 128 elements are made of."""
-    return [
-        code.shuffled(kind, WIDTH * FOUR, text, "poison", range(start, start + PIECE))
-        for start in range(0, WIDTH * FOUR, PIECE)
-    ]
+    starts = range(0, WIDTH * FOUR, PIECE)
+    return [code.picked(whole, range(start, start + PIECE)) for start in starts]
 
 
-def joined(code: Code, kind: str, texts: Sequence[str]) -> str:
+def joined(code: Code, vectors: Sequence[Operand]) -> Operand:
     """The other way round."""
     pieces = []
     for start in range(0, WIDTH, PIECE):
-        lanes = range(start, start + PIECE)
-        parts = [code.shuffled(kind, WIDTH, text, "poison", lanes) for text in texts]
+        parts = [code.picked(vector, range(start, start + PIECE)) for vector in vectors]
         for low in (0, _HALF):
             pairs = [place for lane in range(low, low + _HALF) for place in (lane, PIECE + lane)]
-            first = code.shuffled(kind, PIECE, parts[0], parts[1], pairs)
-            second = code.shuffled(kind, PIECE, parts[2], parts[3], pairs)
+            first = code.shuffle(parts[0], parts[1], pairs)
+            second = code.shuffle(parts[2], parts[3], pairs)
             for begin in (0, _HALF):
                 places = [
                     side + pair + place
@@ -58,5 +56,5 @@ def joined(code: Code, kind: str, texts: Sequence[str]) -> str:
                     for side in (0, PIECE)
                     for place in range(2)
                 ]
-                pieces.append(code.shuffled(kind, PIECE, first, second, places))
-    return code.concatenated(pieces, kind, PIECE)[0]
+                pieces.append(code.shuffle(first, second, places))
+    return code.concatenated(pieces)

@@ -9,13 +9,27 @@ from __future__ import annotations
 
 import platform
 
+from anymetal.ir import (
+    FLOAT,
+    Block,
+    Builder,
+    Function,
+    Operand,
+    Parameter,
+    Signature,
+    Type,
+    poison,
+    structure,
+    vector,
+    zero,
+)
 from anymetal.passes.simdgroup.facts import WIDTH
-from anymetal.passes.simdgroup.values import MASK, Code, Value, vector_type
+from anymetal.passes.simdgroup.values import Code, Value, vector_type
 
 SIDE = 8
 ELEMENTS = SIDE * SIDE
 PAIR = 2 * SIDE  # elements in two rows
-_WIDE = vector_type("float")
+_WIDE, _PAIR_TYPE = vector_type(FLOAT), vector(PAIR, FLOAT)
 
 
 def _row(lane: int) -> int:
@@ -36,9 +50,10 @@ _IN_ROW_ORDER = [_SOURCES[number] for number in range(ELEMENTS)]
 
 
 _NAME = "am.matrix.product"
+_FMA = Signature(f"llvm.fma.v{PAIR}f32", _PAIR_TYPE, [Parameter(_PAIR_TYPE)] * 3)
 # On x86, vectors in registers, as many as there are; elsewhere the usual convention does that.
 _CONVENTION = "x86_regcallcc" if platform.machine() in ("x86_64", "AMD64") else "ccc"
-_RESULT = f"{{ {_WIDE}, {_WIDE} }}"
+_RESULT = structure(_WIDE, _WIDE)
 
 
 class Matrices:
@@ -47,101 +62,88 @@ class Matrices:
     def __init__(self, code: Code) -> None:
         self._code = code
 
-    def element(self, part: int, kind: str, operands: list[Value], mask: str | None) -> Value:
+    def element(self, part: int, kind: Type, operands: list[Value], mask: Operand | None) -> Value:
         """The first or second element of each lane of a * b + c."""
         code = self._code
-        listed = ", ".join(f"{_WIDE} {self._floats(operand, mask)}" for operand in operands)
-        call = f"call {_CONVENTION} {_RESULT} @{_NAME}({listed})"
-        if call not in code.kept:
+        arguments = tuple(self._floats(operand, mask) for operand in operands)
+        if arguments not in code.kept:
             code.functions[_NAME] = _definition()
-            code.kept[call] = code.op(call)
-        result = code.op(f"extractvalue {_RESULT} {code.kept[call]}, {part}")
-        if kind != "float":
-            result = code.op(f"fptrunc {_WIDE} {result} to {vector_type(kind)}")
-        return code.varying(kind, result)
+            code.declarations[_FMA.name] = _FMA
+            code.kept[arguments] = code.call(_RESULT, _NAME, arguments, convention=_CONVENTION)
+        result = code.extract_value(_WIDE, code.kept[arguments], part)
+        if kind is not FLOAT:
+            result = code.cast("fptrunc", result, vector_type(kind))
+        return code.varying(result)
 
-    def _floats(self, operand: Value, mask: str | None) -> str:
+    def _floats(self, operand: Value, mask: Operand | None) -> Operand:
         """What lanes that are not there would have brought counts as zero."""
         code = self._code
-        text = code.vector(operand)
-        if operand.kind != "float" or mask is not None:
-            key = f"{text} {mask}"
-            if key not in code.kept:
-                code.kept[key] = self._converted(text, operand.kind, mask)
-            return code.kept[key]
-        return text
+        vector = code.vector(operand)
+        if operand.type is FLOAT and mask is None:
+            return vector
+        if (vector, mask) not in code.kept:
+            code.kept[vector, mask] = self._converted(vector, mask)
+        return code.kept[vector, mask]
 
-    def _converted(self, text: str, kind: str, mask: str | None) -> str:
+    def _converted(self, value: Operand, mask: Operand | None) -> Operand:
         code = self._code
-        if kind != "float":
-            text = code.op(f"fpext {vector_type(kind)} {text} to {_WIDE}")
-        if mask is not None:
-            text = code.op(f"select {MASK} {mask}, {_WIDE} {text}, {_WIDE} zeroinitializer")
-        return text
+        if value.type is not _WIDE:
+            value = code.cast("fpext", value, _WIDE)
+        return value if mask is None else code.select(mask, value, zero(_WIDE))
 
 
-def _definition() -> str:
+def _definition() -> Function:
     """The function that multiplies: six vectors of lanes' elements in, two out.
 
     Not inlined: LLVM would mix the steps of many products, and their sums do not all fit into
     registers (1024^3 with 16 sums a simdgroup: 134 ms inlined).
     """
-    product = _Product()
-    parameters = [f"%{letter}{part}" for letter in "abc" for part in range(2)]
-    results = product.write(parameters)
-    first = product.op(f"insertvalue {_RESULT} poison, {_WIDE} {results[0]}, 0")
-    both = product.op(f"insertvalue {_RESULT} {first}, {_WIDE} {results[1]}, 1")
-    listed = ", ".join(f"{_WIDE} {parameter}" for parameter in parameters)
-    header = f"define internal {_CONVENTION} {_RESULT} @{_NAME}({listed})"
-    header += " noinline nounwind memory(none) ATTRIBUTES {"
-    return "\n".join([header, *product.lines, f"  ret {_RESULT} {both}", "}"])
+    parameters = [Parameter(_WIDE, f"%{letter}{part}") for letter in "abc" for part in range(2)]
+    signature = Signature(
+        _NAME,
+        _RESULT,
+        parameters,
+        words=("internal", _CONVENTION),
+        attributes=("noinline", "nounwind", "memory(none)"),
+    )
+    function = Function(signature)
+    product = _Product(function.fresh, stem="v")
+    results = product.write([parameter.operand() for parameter in parameters])
+    first = product.insert_value(poison(_RESULT), results[0], 0)
+    product.ret(product.insert_value(first, results[1], 1))
+    function.blocks.append(Block("entry", product.made))
+    return function
 
 
-class _Product:
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def op(self, text: str) -> str:
-        name = f"%v.{len(self.lines)}"
-        self.lines.append(f"  {name} = {text}")
-        return name
-
-    def write(self, texts: list[str]) -> tuple[str, str]:
-        left, right, start = (self._row_pairs(texts[2 * i], texts[2 * i + 1]) for i in range(3))
+class _Product(Builder):
+    def write(self, given: list[Operand]) -> tuple[Operand, Operand]:
+        left, right, start = (self._row_pairs(given[2 * i], given[2 * i + 1]) for i in range(3))
         rows_twice = [self._row_twice(right[k // 2], k % 2) for k in range(SIDE)]
         sums = []
         for pair in range(SIDE // 2):
             total = start[pair]
             for k in range(SIDE):
-                column = self._shuffled(left[pair], "poison", PAIR, [k] * SIDE + [SIDE + k] * SIDE)
-                kind = f"<{PAIR} x float>"
-                listed = ", ".join(f"{kind} {text}" for text in (column, rows_twice[k], total))
-                total = self.op(f"call {kind} @llvm.fma.v{PAIR}f32({listed})")
+                column = self._picked(left[pair], [k] * SIDE + [SIDE + k] * SIDE)
+                total = self.call(_PAIR_TYPE, _FMA.name, [column, rows_twice[k], total])
             sums.append(total)
         return self._lanes(sums, 0), self._lanes(sums, 1)
 
-    def _row_pairs(self, first: str, second: str) -> list[str]:
+    def _row_pairs(self, first: Operand, second: Operand) -> list[Operand]:
         """A matrix as four vectors of two rows."""
         return [
-            self._shuffled(first, second, WIDTH, _IN_ROW_ORDER[start : start + PAIR])
+            self.shuffle(first, second, _IN_ROW_ORDER[start : start + PAIR])
             for start in range(0, ELEMENTS, PAIR)
         ]
 
-    def _row_twice(self, pair: str, which: int) -> str:
+    def _row_twice(self, pair: Operand, which: int) -> Operand:
         row = [which * SIDE + column for column in range(SIDE)]
-        return self._shuffled(pair, "poison", PAIR, row * 2)
+        return self._picked(pair, row * 2)
 
-    def _lanes(self, pairs: list[str], part: int) -> str:
+    def _picked(self, pair: Operand, places: list[int]) -> Operand:
+        return self.shuffle(pair, poison(pair.type), places)
+
+    def _lanes(self, pairs: list[Operand], part: int) -> Operand:
         """The first or the second elements, in lane order."""
-        halves = [
-            self._shuffled(pairs[i], pairs[i + 1], PAIR, list(range(2 * PAIR))) for i in (0, 2)
-        ]
+        halves = [self.shuffle(pairs[i], pairs[i + 1], range(2 * PAIR)) for i in (0, 2)]
         places = [_row(lane) * SIDE + _column(lane) + part for lane in range(WIDTH)]
-        return self._shuffled(halves[0], halves[1], 2 * PAIR, places)
-
-    def _shuffled(self, first: str, second: str, count: int, numbers: list[int]) -> str:
-        kind = f"<{count} x float>"
-        mask = ", ".join(f"i32 {number}" for number in numbers)
-        return self.op(
-            f"shufflevector {kind} {first}, {kind} {second}, <{len(numbers)} x i32> <{mask}>"
-        )
+        return self.shuffle(halves[0], halves[1], places)

@@ -5,12 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from anymetal.passes.operands import BINARY_OPCODES, CAST_OPCODES, Operand, Parsed, boolean_like
+from anymetal.ir import (
+    BINARY,
+    CASTS,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    PTR,
+    Instruction,
+    Integer,
+    Operand,
+    Parts,
+    Type,
+    array,
+    constant,
+    i64,
+    integer,
+    poison,
+)
 from anymetal.passes.simdgroup import facts as lanes
 from anymetal.passes.simdgroup.facts import Facts
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.rules import Rules
-from anymetal.passes.simdgroup.values import MASK, Code, Value, vector_type
+from anymetal.passes.simdgroup.values import Code, Value, vector_type
+
+Compute = Callable[[], Operand]
 
 
 class Operations:
@@ -20,80 +41,83 @@ class Operations:
         self._code = code
         self._rules = rules
 
-    def apply(self, parsed: Parsed, operands: list[Value], mask: str | None) -> Value | None:
+    def apply(
+        self, instruction: Instruction, operands: list[Value], mask: Operand | None
+    ) -> Value | None:
         """The result, or None if the instruction is not one of these."""
-        opcode = parsed.opcode
+        opcode = instruction.opcode
         if opcode in _DIVISIONS and mask is not None:
-            return self.binary(parsed, operands[0], self._divisor(parsed, operands, mask))
-        if opcode in BINARY_OPCODES:
-            return self.binary(parsed, operands[0], operands[1])
-        if opcode in CAST_OPCODES:
-            return self.cast(parsed, operands[0])
+            divisor = self._divisor(instruction, operands, mask)
+            return self.binary(instruction, operands[0], divisor)
+        if opcode in BINARY:
+            return self.binary(instruction, operands[0], operands[1])
+        if opcode in CASTS:
+            return self.cast(instruction, operands[0])
         if opcode in ("icmp", "fcmp"):
-            return self.compare(parsed, operands[0], operands[1])
+            return self.compare(instruction, operands[0], operands[1])
         if opcode == "select":
-            return self.select(parsed, *operands)
+            return self.select(instruction, *operands)
         if opcode in ("fneg", "freeze"):
-            return self._unary(parsed, operands[0])
+            return self._unary(instruction, operands[0])
         if opcode == "getelementptr":
-            return self.pointer(parsed, operands)
+            return self.pointer(instruction, operands)
         if opcode in _PART_OPERATIONS:
-            return self._parts(parsed, operands)
+            return self._parts(instruction, operands)
         return None
 
-    # ---- helpers -----------------------------------------------------------------------------
+    # ---- what all of them need ---------------------------------------------------------------
 
-    def _is_compound(self, kind: str) -> bool:
+    def _is_compound(self, kind: Type) -> bool:
         return bool(self._code.types.parts(kind))
 
     def _by_part(
-        self, kind: str, operands: list[Value], each: Callable[[list[Value]], Value]
+        self, kind: Type, operands: list[Value], each: Callable[[list[Value]], Value]
     ) -> Value:
         columns = zip(*(self._code.parts_of(operand) for operand in operands), strict=True)
         return self._code.compound(kind, [each(list(column)) for column in columns])
 
     def _pattern(
-        self, kind: str, facts: Facts, base: str, operands: list[Value], compute: Callable[[], str]
+        self, kind: Type, facts: Facts, base: Operand, operands: list[Value], compute: Compute
     ) -> Value:
         """A uniform value or pattern that holds where its operands' conditions do."""
-        conditions = list(dict.fromkeys(v.condition for v in operands if v.condition))
-        condition = self._all_of(conditions)
+        conditions = dict.fromkeys(v.condition for v in operands if v.condition is not None)
+        condition = self._all_of(list(conditions))
         value = self._code.settled(kind, facts, base, condition)
-        if condition:
+        if condition is not None:
             value.compute = compute
         return value
 
-    def _all_of(self, conditions: list[str]) -> str:
-        result = conditions[0] if conditions else ""
+    def _all_of(self, conditions: list[Operand]) -> Operand | None:
+        result = conditions[0] if conditions else None
         for condition in conditions[1:]:
-            result = self._code.op(f"and i1 {result}, {condition}")
+            assert result is not None
+            result = self._code.and_(result, condition)
         return result
 
     # ---- arithmetic --------------------------------------------------------------------------
 
-    def binary(self, parsed: Parsed, left: Value, right: Value) -> Value:
-        code, kind = self._code, parsed.kind
+    def binary(self, instruction: Instruction, left: Value, right: Value) -> Value:
+        code, kind = self._code, instruction.type
         if self._is_compound(kind):
             if left.facts.is_uniform and right.facts.is_uniform:
-                return self._scalar_binary(parsed, left, right)
-            part_kind = code.types.parts(kind)[0]
-            part = replace(parsed, kind=part_kind)
+                return code.uniform(self._scalar_binary(instruction, left, right))
+            part = instruction.changed(Parts(type=kind.scalar))
             return self._by_part(kind, [left, right], lambda pair: self.binary(part, *pair))
-        facts = lanes.binary(parsed, left.facts, right.facts)
+        facts = lanes.binary(instruction, left.facts, right.facts)
         if facts.is_varying:
-            return code.varying(kind, self._vector_binary(parsed, left, right))
+            return code.varying(self._vector_binary(instruction, left, right))
         if facts.values is not None:
             return code.known(kind, facts)
         if left.facts.is_uniform and right.facts.is_uniform:
-            scalar = self._scalar_binary(parsed, left, right)
-            return Value(kind, replace(facts, offsets=lanes.ZERO), scalar.base)
-        base = self._base(parsed, left, right)
+            scalar = self._scalar_binary(instruction, left, right)
+            return Value(kind, replace(facts, offsets=lanes.ZERO), scalar)
+        base = self._base(instruction, left, right)
         return self._pattern(
-            kind, facts, base, [left, right], lambda: self._vector_binary(parsed, left, right)
+            kind, facts, base, [left, right], lambda: self._vector_binary(instruction, left, right)
         )
 
-    def _divisor(self, parsed: Parsed, operands: list[Value], mask: str) -> Value:
-        """What to divide by, 1 in lanes of a mask that are not active.
+    def _divisor(self, instruction: Instruction, operands: list[Value], mask: Operand) -> Value:
+        """What to divide by, 1 in the inactive lanes of a mask.
 
         Those may hold anything, and processors trap at a division by 0, and of the smallest number
         by -1, even if the kernel asked before it divided.
@@ -102,321 +126,286 @@ class Operations:
         known = right.facts.values
         if known is not None and not {0, -1} & set(known):
             return right
-        if right.facts.is_uniform and (left.facts.is_uniform or parsed.opcode in ("udiv", "urem")):
+        unsigned = instruction.opcode in ("udiv", "urem")
+        if right.facts.is_uniform and (left.facts.is_uniform or unsigned):
             return right
         return self._with_ones(right, mask)
 
-    def _with_ones(self, value: Value, mask: str) -> Value:
+    def _with_ones(self, value: Value, mask: Operand) -> Value:
         code = self._code
-        if self._is_compound(value.kind):
+        if self._is_compound(value.type):
             parts = [self._with_ones(part, mask) for part in code.parts_of(value)]
-            return code.compound(value.kind, parts)
-        wide, one = vector_type(value.kind), f"splat ({value.kind} 1)"
-        text = f"select {MASK} {mask}, {wide} {code.vector(value)}, {wide} {one}"
-        return code.varying(value.kind, code.op(text))
+            return code.compound(value.type, parts)
+        vector = code.vector(value)
+        return code.varying(code.select(mask, vector, constant(vector.type, 1)))
 
-    def _base(self, parsed: Parsed, left: Value, right: Value) -> str:
+    def _base(self, instruction: Instruction, left: Value, right: Value) -> Operand:
         """What the offsets of a result start from."""
-        code, kind = self._code, parsed.kind
-        if parsed.opcode in ("or", "xor"):
+        code, opcode = self._code, instruction.opcode
+        if opcode in ("or", "xor"):
             pattern, other = (left, right) if left.facts.is_pattern else (right, left)
             low = lanes.free_bits(pattern.facts)
             if low is None or other.facts.base is None or not other.facts.is_uniform:
-                return code.op(f"add {kind} {left.base}, {right.base}")  # no bits in common
+                return code.add(left.start, right.start)  # no bits in common
             high = other.facts.base & -low
             if not high:
-                return pattern.base
-            return code.op(f"{parsed.opcode} {kind} {pattern.base}, {high}")
-        return code.op(f"{parsed.opcode} {kind} {left.base}, {right.base}")
+                return pattern.start
+            return code.binary(opcode, pattern.start, constant(instruction.type, high))
+        return code.binary(opcode, left.start, right.start)
 
-    def _scalar_binary(self, parsed: Parsed, left: Value, right: Value) -> Value:
+    def _scalar_binary(self, instruction: Instruction, left: Value, right: Value) -> Operand:
         code = self._code
         a, b = code.scalar(left), code.scalar(right)
-        flags = f" {parsed.flags}" if parsed.flags else ""
-        return code.uniform(parsed.kind, code.op(f"{parsed.opcode}{flags} {parsed.kind} {a}, {b}"))
+        return code.binary(instruction.opcode, a, b, instruction.flags)
 
-    def _vector_binary(self, parsed: Parsed, left: Value, right: Value) -> str:
+    def _vector_binary(self, instruction: Instruction, left: Value, right: Value) -> Operand:
         code = self._code
         a, b = code.vector(left), code.vector(right)
-        flags = f" {parsed.flags}" if parsed.flags else ""
-        return code.op(f"{parsed.opcode}{flags} {vector_type(parsed.kind)} {a}, {b}")
+        return code.binary(instruction.opcode, a, b, instruction.flags)
 
-    def _unary(self, parsed: Parsed, operand: Value) -> Value:
-        code, kind = self._code, parsed.kind
-        flags = f" {parsed.flags}" if parsed.flags else ""
-        if parsed.opcode == "freeze" and operand.facts.is_pattern:
+    def _unary(self, instruction: Instruction, operand: Value) -> Value:
+        code, opcode, flags = self._code, instruction.opcode, instruction.flags
+        if opcode == "freeze" and operand.facts.is_pattern:
             return operand
         if operand.facts.is_uniform:
-            return Value(
-                kind,
-                replace(operand.facts, base=None),
-                code.op(f"{parsed.opcode}{flags} {kind} {code.scalar(operand)}"),
-            )
-        if self._is_compound(kind):
-            part = replace(parsed, kind=code.types.parts(kind)[0])
+            result = code.unary(opcode, code.scalar(operand), flags)
+            return Value(operand.type, replace(operand.facts, base=None), result)
+        if self._is_compound(operand.type):
             return self._by_part(
-                kind, [operand], lambda one: self._unary(replace(part, kind=one[0].kind), one[0])
+                operand.type, [operand], lambda one: self._unary(instruction, one[0])
             )
-        text = code.vector(operand)
-        return code.varying(kind, code.op(f"{parsed.opcode}{flags} {vector_type(kind)} {text}"))
+        return code.varying(code.unary(opcode, code.vector(operand), flags))
 
-    def compare(self, parsed: Parsed, left: Value, right: Value) -> Value:
-        code, kind = self._code, left.kind
-        flags = f" {parsed.flags}" if parsed.flags else ""
-        head = f"{parsed.opcode}{flags} {parsed.predicate}"
+    def compare(self, instruction: Instruction, left: Value, right: Value) -> Value:
+        code, kind = self._code, left.type
         uniform = left.facts.is_uniform and right.facts.is_uniform
         if self._is_compound(kind) and not uniform:
-            part_kind = code.types.parts(kind)[0]
-            part = replace(parsed, operands=[Operand(part_kind, o.text) for o in parsed.operands])
-            return self._by_part(parsed.kind, [left, right], lambda pair: self.compare(part, *pair))
-        if parsed.opcode == "icmp":
-            facts = lanes.compare(parsed, left.facts, right.facts)
+            first, second = instruction.operands
+            listed = (Operand(kind.scalar, first.text), Operand(kind.scalar, second.text))
+            part = instruction.changed(Parts(operands=listed))
+            return self._by_part(
+                instruction.type, [left, right], lambda pair: self.compare(part, *pair)
+            )
+        if instruction.opcode == "icmp":
+            facts = lanes.compare(instruction, left.facts, right.facts)
             if facts.values is not None:
-                return code.known("i1", facts)
-        if uniform:
-            a, b = code.scalar(left), code.scalar(right)
-            return code.uniform(boolean_like(kind), code.op(f"{head} {kind} {a}, {b}"))
-        a, b = code.vector(left), code.vector(right)
-        return code.varying("i1", code.op(f"{head} {vector_type(kind)} {a}, {b}"))
+                return code.known(I1, facts)
+        take, make = (code.scalar, code.uniform) if uniform else (code.vector, code.varying)
+        a, b = take(left), take(right)
+        opcode, predicate = instruction.opcode, instruction.predicate
+        return make(code.compare(opcode, predicate, a, b, instruction.flags))
 
-    def select(self, parsed: Parsed, condition: Value, yes: Value, no: Value) -> Value:
-        code, kind = self._code, yes.kind
+    def select(self, instruction: Instruction, condition: Value, yes: Value, no: Value) -> Value:
+        code, kind, flags = self._code, yes.type, instruction.flags
         known = condition.facts.values
         if known is not None and (all(known) or not any(known)):
             return yes if all(known) else no
-        flags = f" {parsed.flags}" if parsed.flags else ""
         uniform = all(value.facts.is_uniform for value in (condition, yes, no))
         if self._is_compound(kind) and not uniform:
-            if self._is_compound(condition.kind):
-                return self._by_part(
-                    kind, [condition, yes, no], lambda three: self.select(parsed, *three)
-                )
-            return self._by_part(
-                kind, [yes, no], lambda pair: self.select(parsed, condition, *pair)
-            )
+            return self._select_parts(instruction, condition, yes, no)
         if uniform:
-            texts = [code.scalar(value) for value in (condition, yes, no)]
-            text = code.op(
-                f"select{flags} {condition.kind} {texts[0]}, {kind} {texts[1]}, {kind} {texts[2]}"
-            )
-            return code.uniform(kind, text)
+            chooser, a, b = (code.scalar(value) for value in (condition, yes, no))
+            return code.uniform(code.select(chooser, a, b, flags))
         facts = lanes.select(condition.facts, yes.facts, no.facts)
         if facts.is_pattern and facts.values is None and condition.facts.is_uniform:
-            chosen = code.op(
-                f"select i1 {code.scalar(condition)}, {kind} {yes.base}, {kind} {no.base}"
-            )
+            chosen = code.select(code.scalar(condition), yes.start, no.start)
             return code.settled(kind, facts, chosen)
         if facts.values is not None:
             return code.known(kind, facts)
-        wide = vector_type(kind)
         a, b = code.vector(yes), code.vector(no)
-        if condition.facts.is_uniform:
-            chooser = f"i1 {code.scalar(condition)}"
-        else:
-            chooser = f"{MASK} {code.vector(condition)}"
-        return code.varying(kind, code.op(f"select{flags} {chooser}, {wide} {a}, {wide} {b}"))
+        take = code.scalar if condition.facts.is_uniform else code.vector
+        return code.varying(code.select(take(condition), a, b, flags))
+
+    def _select_parts(
+        self, instruction: Instruction, condition: Value, yes: Value, no: Value
+    ) -> Value:
+        if self._is_compound(condition.type):
+            three = [condition, yes, no]
+            return self._by_part(yes.type, three, lambda part: self.select(instruction, *part))
+        return self._by_part(
+            yes.type, [yes, no], lambda pair: self.select(instruction, condition, *pair)
+        )
 
     # ---- conversions -------------------------------------------------------------------------
 
-    def cast(self, parsed: Parsed, source: Value) -> Value:
-        code, before, after = self._code, source.kind, parsed.kind
-        flags = f" {parsed.flags}" if parsed.flags else ""
+    def cast(self, instruction: Instruction, source: Value) -> Value:
+        code, before, after = self._code, source.type, instruction.type
+        opcode, flags = instruction.opcode, instruction.flags
         if source.facts.is_uniform:
-            facts = lanes.cast(parsed, source.facts, before)
-            if facts.values is not None and before != "ptr" and after != "ptr":
+            facts = lanes.cast(instruction, source.facts, before)
+            if facts.values is not None and before is not PTR and after is not PTR:
                 return code.known(after, facts)
-            text = code.op(f"{parsed.opcode}{flags} {before} {code.scalar(source)} to {after}")
-            return Value(after, facts, text)
+            return Value(after, facts, code.cast(opcode, code.scalar(source), after, flags))
         if self._is_compound(before) or self._is_compound(after):
-            return self._compound_cast(parsed, source)
-        facts = lanes.cast(parsed, source.facts, before)
+            return self._compound_cast(instruction, source)
+        facts = lanes.cast(instruction, source.facts, before)
 
-        def compute() -> str:
-            wide = f"{vector_type(before)} {code.vector(source)} to {vector_type(after)}"
-            return code.op(f"{parsed.opcode}{flags} {wide}")
+        def compute() -> Operand:
+            return code.cast(opcode, code.vector(source), vector_type(after), flags)
 
         if facts.is_varying:
-            return code.varying(after, compute())
+            return code.varying(compute())
         if facts.values is not None:
             return code.known(after, facts)
-        if parsed.opcode in ("zext", "sext") and not facts.sure:
-            return self._extended(parsed, source, facts, compute)
-        base = code.op(f"{parsed.opcode} {before} {source.base} to {after}")
+        if opcode in ("zext", "sext") and not facts.sure:
+            return self._extended(instruction, source, facts, compute)
+        base = code.cast(opcode, source.start, after)
         return self._pattern(after, facts, base, [source], compute)
 
     def _extended(
-        self,
-        parsed: Parsed,
-        source: Value,
-        facts: Facts,
-        compute: Callable[[], str],
+        self, instruction: Instruction, source: Value, facts: Facts, compute: Compute
     ) -> Value:
         """A pattern made wider: still one where no lane wraps around in the narrow type.
 
         `nneg` says nothing here: it may not hold in lanes that do not use the result.
         """
-        code, before, after = self._code, source.kind, parsed.kind
-        base = code.op(f"{parsed.opcode} {before} {source.base} to {after}")
+        code, after, opcode = self._code, instruction.type, instruction.opcode
+        base = code.cast(opcode, source.start, after)
         offsets = facts.offsets
-        width = lanes.width_of(before)
-        assert offsets is not None and width is not None
+        assert offsets is not None and isinstance(source.type, Integer)
+        width = source.type.bits
         lowest, spread = min(offsets), max(offsets) - min(offsets)
-        if parsed.opcode == "sext":
+        if opcode == "sext":
             lowest += 1 << (width - 1)
-        long = base if after == "i64" else code.op(f"{parsed.opcode} {before} {source.base} to i64")
-        start = code.op(f"add i64 {long}, {lowest}")
-        fits = code.op(f"icmp ult i64 {start}, {(1 << width) - spread}")
-        condition = self._all_of([*([source.condition] if source.condition else []), fits])
-        return Value(after, facts, base, condition=condition, compute=compute)
+        long = base if after is I64 else code.cast(opcode, source.start, I64)
+        start = code.add(long, i64(lowest))
+        fits = code.icmp("ult", start, i64((1 << width) - spread))
+        conditions = [fits] if source.condition is None else [source.condition, fits]
+        return Value(after, facts, base, condition=self._all_of(conditions), compute=compute)
 
-    def _compound_cast(self, parsed: Parsed, source: Value) -> Value:
+    def _compound_cast(self, instruction: Instruction, source: Value) -> Value:
         code = self._code
-        before, after = code.types.parts(source.kind), code.types.parts(parsed.kind)
+        before, after = code.types.parts(source.type), code.types.parts(instruction.type)
         same_count = len(before) == len(after)
-        if parsed.opcode != "bitcast" or same_count:
+        if instruction.opcode != "bitcast" or same_count:
             if not same_count:
-                raise NotVectorisable(f"conversion of {source.kind} to {parsed.kind}")
-            part = replace(parsed, kind=after[0])
-            return self._by_part(parsed.kind, [source], lambda one: self.cast(part, one[0]))
-        return self._rebuilt(source, parsed.kind)
+                raise NotVectorisable(f"conversion of {source.type} to {instruction.type}")
+            part = instruction.changed(Parts(type=after[0]))
+            return self._by_part(instruction.type, [source], lambda one: self.cast(part, one[0]))
+        return self._rebuilt(source, instruction.type)
 
-    def _rebuilt(self, source: Value, kind: str) -> Value:
+    def _rebuilt(self, source: Value, kind: Type) -> Value:
         """The same bits cut into other pieces, through an integer as wide as all of them."""
         code = self._code
-        whole = sum(self._bits(leaf) for leaf in code.types.leaves(kind))
-        total, wide = f"i{whole}", vector_type(f"i{whole}")
-        word, position = "", 0
-        for leaf in code.leaves_of(source):
-            bits = self._bits(leaf.kind)
-            piece = self._as_integer(leaf, bits)
-            if bits != whole:
-                piece = code.op(f"zext {vector_type(f'i{bits}')} {piece} to {wide}")
+        kinds = code.types.leaves(kind)
+        wide = vector_type(integer(sum(map(code.types.bits, kinds))))
+        word, position = self._joined(code.leaves_of(source), wide), 0
+        leaves = []
+        for leaf in kinds:
+            bits, piece = code.types.bits(leaf), word
             if position:
-                piece = code.op(f"shl {wide} {piece}, splat ({total} {position})")
-            word = code.op(f"or {wide} {word}, {piece}") if word else piece
-            position += bits
-        leaves, position = [], 0
-        for leaf_kind in code.types.leaves(kind):
-            bits, piece = self._bits(leaf_kind), word
-            if position:
-                piece = code.op(f"lshr {wide} {piece}, splat ({total} {position})")
-            if bits != whole:
-                piece = code.op(f"trunc {wide} {piece} to {vector_type(f'i{bits}')}")
-            leaves.append(self._from_integer(piece, leaf_kind, bits))
+                piece = code.lshr(piece, constant(wide, position))
+            narrow = vector_type(integer(bits))
+            if narrow is not wide:
+                piece = code.cast("trunc", piece, narrow)
+            leaves.append(code.varying(self._from_integer(piece, leaf)))
             position += bits
         return code.assembled(kind, iter(leaves))
 
-    def _bits(self, kind: str) -> int:
-        return lanes.width_of(kind) or self._code.types.size(kind) * 8
-
-    def _as_integer(self, leaf: Value, bits: int) -> str:
+    def _joined(self, leaves: list[Value], wide: Type) -> Operand:
+        """The bits of scalars side by side, the first one's lowest."""
         code = self._code
-        text = code.vector(leaf)
-        if leaf.kind.startswith("i"):
-            return text
-        opcode = "ptrtoint" if leaf.kind == "ptr" else "bitcast"
-        return code.op(f"{opcode} {vector_type(leaf.kind)} {text} to {vector_type(f'i{bits}')}")
+        word: Operand | None = None
+        position = 0
+        for leaf in leaves:
+            piece = self._as_integer(leaf)
+            if piece.type is not wide:
+                piece = code.cast("zext", piece, wide)
+            if position:
+                piece = code.shl(piece, constant(wide, position))
+            word = code.or_(word, piece) if word is not None else piece
+            position += code.types.bits(leaf.type)
+        assert word is not None
+        return word
 
-    def _from_integer(self, text: str, kind: str, bits: int) -> Value:
+    def _as_integer(self, leaf: Value) -> Operand:
         code = self._code
-        if kind.startswith("i"):
-            return code.varying(kind, text)
-        opcode = "inttoptr" if kind == "ptr" else "bitcast"
-        return code.varying(
-            kind, code.op(f"{opcode} {vector_type(f'i{bits}')} {text} to {vector_type(kind)}")
-        )
+        vector = code.vector(leaf)
+        if leaf.type.is_integer:
+            return vector
+        opcode = "ptrtoint" if leaf.type is PTR else "bitcast"
+        return code.cast(opcode, vector, vector_type(integer(code.types.bits(leaf.type))))
+
+    def _from_integer(self, word: Operand, kind: Type) -> Operand:
+        if kind.is_integer:
+            return word
+        return self._code.cast("inttoptr" if kind is PTR else "bitcast", word, vector_type(kind))
 
     # ---- addresses ---------------------------------------------------------------------------
 
-    def pointer(self, parsed: Parsed, operands: list[Value]) -> Value:
-        if parsed.kind != "ptr":
+    def pointer(self, instruction: Instruction, operands: list[Value]) -> Value:
+        if instruction.type is not PTR:
             raise NotVectorisable("a vector of addresses in the kernel's own code")
         result = operands[0]
-        named = {id(o): value for o, value in zip(parsed.operands, operands, strict=True)}
-        for index, size in self._rules.steps(parsed):
-            value = named.get(id(index)) or self._code.known("i64", lanes.constant(int(index.text)))
+        named = {id(o): value for o, value in zip(instruction.operands, operands, strict=True)}
+        for index, size in self._rules.steps(instruction):
+            value = named.get(id(index)) or self._code.known(I64, lanes.constant(int(index.text)))
             result = self._moved(result, value, size)
         return result
 
     def _moved(self, pointer: Value, index: Value, size: int) -> Value:
         code = self._code
-        if index.kind != "i64":
-            opcode = Parsed("sext", None, "i64")
-            index = self.cast(opcode, index)
+        if index.type is not I64:
+            index = self.cast(_TO_I64, index)
         step = self._rules.stride(pointer.facts, size)
         facts = self._rules.step(pointer.facts, index.facts, size)
 
-        def compute() -> str:
+        def compute() -> Operand:
             base, distance = code.vector(pointer), code.vector(index)
-            wide = vector_type("i64")
             if step != 1:
-                distance = code.op(f"mul {wide} {distance}, splat (i64 {step})")
-            return code.op(f"getelementptr i8, {vector_type('ptr')} {base}, {wide} {distance}")
+                distance = code.mul(distance, constant(distance.type, step))
+            return code.gep(I8, base, distance)
 
         if facts.is_varying:
-            return Value("ptr", facts, vector=self._varying_pointer(pointer, index, step, compute))
-        base = pointer.base
+            return Value(PTR, facts, vector=self._varying_pointer(pointer, index, step, compute))
+        base = pointer.start
         if index.facts.base is None:
-            distance = index.base
+            distance = index.start
             if step != 1:
-                distance = code.op(f"mul i64 {distance}, {step}")
-            base = code.op(f"getelementptr i8, ptr {base}, i64 {distance}")
-        return self._pattern("ptr", facts, base, [pointer, index], compute)
+                distance = code.mul(distance, i64(step))
+            base = code.gep(I8, base, distance)
+        return self._pattern(PTR, facts, base, [pointer, index], compute)
 
     def _varying_pointer(
-        self, pointer: Value, index: Value, step: int, compute: Callable[[], str]
-    ) -> str:
+        self, pointer: Value, index: Value, step: int, compute: Compute
+    ) -> Operand:
         """A scalar start and a vector of indices is what gathers like best."""
         code = self._code
         if not pointer.facts.is_uniform:
             return compute()
-        wide = vector_type("i64")
-        element = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}.get(step, f"[{step} x i8]")
-        return code.op(
-            f"getelementptr {element}, ptr {code.scalar(pointer)}, {wide} {code.vector(index)}"
-        )
+        element = _ELEMENTS.get(step) or array(step, I8)
+        return code.gep(element, code.scalar(pointer), code.vector(index))
 
     # ---- parts of vectors and structures -----------------------------------------------------
 
-    def _parts(self, parsed: Parsed, operands: list[Value]) -> Value:
+    def _parts(self, instruction: Instruction, operands: list[Value]) -> Value:
+        code, opcode = self._code, instruction.opcode
         if all(operand.facts.is_uniform for operand in operands):
-            return self._scalar_parts(parsed, operands)
-        opcode = parsed.opcode
+            given = tuple(code.scalar(operand) for operand in operands)
+            parts = Parts(operands=given, numbers=instruction.numbers)
+            return code.uniform(code.value(opcode, instruction.type, "", parts))
         if opcode == "extractvalue":
             value = operands[0]
-            for number in parsed.numbers:
-                value = self._code.parts_of(value)[number]
+            for number in instruction.numbers:
+                value = code.parts_of(value)[number]
             return value
         if opcode == "insertvalue":
-            return self._with_part(operands[0], parsed.numbers, operands[1])
+            return self._with_part(operands[0], instruction.numbers, operands[1])
         if opcode == "shufflevector":
-            both = [*self._code.parts_of(operands[0]), *self._code.parts_of(operands[1])]
-            element = self._code.types.parts(parsed.kind)[0]
-            poison = self._code.uniform(element, "poison")
-            return self._code.compound(
-                parsed.kind, [both[n] if n >= 0 else poison for n in parsed.numbers]
-            )
+            both = [*code.parts_of(operands[0]), *code.parts_of(operands[1])]
+            anything = code.uniform(poison(instruction.type.scalar))
+            chosen = [both[n] if n >= 0 else anything for n in instruction.numbers]
+            return code.compound(instruction.type, chosen)
         if opcode == "extractelement":
             return self._element(operands[0], operands[1])
         return self._with_element(*operands)
 
-    def _scalar_parts(self, parsed: Parsed, operands: list[Value]) -> Value:
-        code = self._code
-        listed = ", ".join(f"{o.kind} {code.scalar(o)}" for o in operands)
-        tail = ""
-        if parsed.opcode in ("extractvalue", "insertvalue"):
-            tail = ", " + ", ".join(map(str, parsed.numbers))
-        elif parsed.opcode == "shufflevector":
-            numbers = ", ".join(f"i32 {n}" if n >= 0 else "i32 poison" for n in parsed.numbers)
-            tail = f", <{len(parsed.numbers)} x i32> <{numbers}>"
-        return code.uniform(parsed.kind, code.op(f"{parsed.opcode} {listed}{tail}"))
-
-    def _with_part(self, aggregate: Value, numbers: list[int], part: Value) -> Value:
+    def _with_part(self, aggregate: Value, numbers: tuple[int, ...], part: Value) -> Value:
         parts = list(self._code.parts_of(aggregate))
         if len(numbers) > 1:
             part = self._with_part(parts[numbers[0]], numbers[1:], part)
         parts[numbers[0]] = part
-        return self._code.compound(aggregate.kind, parts)
+        return self._code.compound(aggregate.type, parts)
 
     def _element(self, vector: Value, index: Value) -> Value:
         parts = self._code.parts_of(vector)
@@ -438,15 +427,21 @@ class Operations:
                 self.select(_SELECT, self._equals(index, number), element, part)
                 for number, part in enumerate(parts)
             ]
-        return self._code.compound(vector.kind, parts)
+        return self._code.compound(vector.type, parts)
 
     def _equals(self, index: Value, number: int) -> Value:
-        parsed = Parsed("icmp", None, "i1", predicate="eq")
-        parsed.operands = [Operand(index.kind, ""), Operand(index.kind, str(number))]
-        return self.compare(parsed, index, self._code.known(index.kind, lanes.constant(number)))
+        operands = (Operand(index.type, ""), constant(index.type, number))
+        instruction = Instruction.of(
+            "icmp", None, Parts(type=I1, predicate="eq", operands=operands)
+        )
+        return self.compare(
+            instruction, index, self._code.known(index.type, lanes.constant(number))
+        )
 
 
-_SELECT = Parsed("select", None)
+_SELECT = Instruction.of("select", None, Parts())
+_TO_I64 = Instruction.of("sext", None, Parts(type=I64))
+_ELEMENTS: dict[int, Type] = {1: I8, 2: I16, 4: I32, 8: I64}
 _DIVISIONS = frozenset(("udiv", "sdiv", "urem", "srem"))
 _PART_OPERATIONS = frozenset(
     ("extractvalue", "insertvalue", "shufflevector", "extractelement", "insertelement")

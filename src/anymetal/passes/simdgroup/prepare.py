@@ -2,78 +2,82 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from anymetal.ir import Instruction, Module
-from anymetal.passes.lower.machine import (
-    GROUP_MAIN,
-    STOP,
-    THREAD_MAIN,
-    kept_attributes,
-    parameters_of,
+from anymetal.ir import (
+    I8,
+    I32,
+    I64,
+    PTR,
+    VOID,
+    Builder,
+    Function,
+    Instruction,
+    Module,
+    Parameter,
+    Signature,
+    constant,
 )
+from anymetal.passes.lower.machine import GROUP_MAIN, STOP, THREAD_MAIN
 from anymetal.passes.simdgroup.kernel import read_kernel
 from anymetal.passes.simdgroup.rules import POSITION, SIMD, GroupShape
 from anymetal.passes.simdgroup.vectorise import Vectoriser
 
-_WHAT = re.compile(r"\((i32 [^)]*?\d+)\)")
+_STOPS = ("convergent", "nomerge", "nounwind")
+_WIDTH_HINTS = ('"min-legal-vector-width"', '"prefer-vector-width"')
 
 
 def replace_suspends(module: Module) -> None:
     """`am_suspend` returns whether to leave; vector code leaves only at barriers, its own way."""
     function = module.function(THREAD_MAIN)
+    group = module.new_attribute_group(_STOPS)
     for block in function.blocks:
-        changed: list[Instruction] = []
-        for instruction in block.instructions:
-            if instruction.callee == "am_suspend":
-                what = _WHAT.search(instruction.text)
-                assert what is not None, instruction.text
-                changed.append(Instruction(f"call void @{STOP}({what.group(1)}) #900"))
-                changed.append(Instruction(f"{instruction.result} = add i8 0, 0"))
-            else:
-                changed.append(instruction)
-        block.instructions = changed
-    module.parts.append(f"declare void @{STOP}(i32) #900")
-    module.parts.append("attributes #900 = { convergent nomerge nounwind }")
-
-
-_STEP = re.compile(r"^(%\S+) = getelementptr (?:inbounds |nuw |nusw )*i8, ptr (%\S+), i64 (\d+)")
-_LONG_LOAD = re.compile(r"^(%\S+) = load i64, ptr (%[^\s,]+)")
+        for call in [i for i in block.instructions if i.callee == "am_suspend"]:
+            build = Builder(function.fresh)
+            build.call(VOID, STOP, call.operands, call_attributes=(group,))
+            nothing = constant(I8, 0)
+            build.add(nothing, nothing, name=call.result or "")
+            block.replace(call, build.made)
+    module.declare(STOP, VOID, [I32], (group,))
 
 
 def split_position_loads(module: Module) -> bool:
     """Reads x and y of a position apart, where clang reads both at once; whether there were any."""
     function = module.function(THREAD_MAIN)
-    offsets = {parameters_of(function)[1]: 0}
+    offsets = {function.parameters[1].name: 0}
     found = False
     for block in function.blocks:
-        changed: list[Instruction] = []
-        for instruction in block.instructions:
-            step = _STEP.match(instruction.text)
-            if step and step.group(2) in offsets:
-                offsets[step.group(1)] = offsets[step.group(2)] + int(step.group(3))
-            load = _LONG_LOAD.match(instruction.text)
-            if load and POSITION <= offsets.get(load.group(2), 0) < SIMD:
-                changed += _both_halves(load.group(1), load.group(2))
+        for instruction in list(block.instructions):
+            if instruction.opcode == "getelementptr":
+                _note_offset(instruction, offsets)
+            elif _is_of_two(instruction, offsets):
+                block.replace(instruction, _both_halves(function, instruction))
                 found = True
-            else:
-                changed.append(instruction)
-        block.instructions = changed
     return found
 
 
-def _both_halves(result: str, pointer: str) -> list[Instruction]:
-    name = f"%am.half{result[1:].strip(chr(34))}"
-    return [
-        Instruction(f"{name}.a = load i32, ptr {pointer}, align 4"),
-        Instruction(f"{name}.p = getelementptr i8, ptr {pointer}, i64 4"),
-        Instruction(f"{name}.b = load i32, ptr {name}.p, align 4"),
-        Instruction(f"{name}.c = zext i32 {name}.a to i64"),
-        Instruction(f"{name}.d = zext i32 {name}.b to i64"),
-        Instruction(f"{name}.e = shl i64 {name}.d, 32"),
-        Instruction(f"{result} = or disjoint i64 {name}.e, {name}.c"),
-    ]
+def _is_of_two(load: Instruction, offsets: dict[str, int]) -> bool:
+    if load.opcode != "load" or load.type is not I64:
+        return False
+    return POSITION <= offsets.get(load.pointer.text, 0) < SIMD
+
+
+def _note_offset(step: Instruction, offsets: dict[str, int]) -> None:
+    """Follows constant steps in bytes from the thread's description."""
+    distance = step.operands[1].integer if len(step.operands) == 2 else None
+    if step.pointer.text in offsets and step.element is I8 and distance is not None:
+        assert step.result is not None
+        offsets[step.result] = offsets[step.pointer.text] + distance
+
+
+def _both_halves(function: Function, load: Instruction) -> list[Instruction]:
+    build = Builder(function.fresh, stem="am.half")
+    low = build.load(I32, load.pointer, align=4)
+    high = build.load(I32, build.offset(load.pointer, 4), align=4)
+    low, high = (build.cast("zext", half, I64) for half in (low, high))
+    high = build.shl(high, constant(I64, 32))
+    build.binary("or", high, low, ("disjoint",), name=load.result or "")
+    return build.made
 
 
 def drop_group_loop(module: Module) -> None:
@@ -95,25 +99,22 @@ HEAVIEST, HEAVIEST_ON_DEMAND = 20_000, 60_000
 def vectorise(module: Module, shape: GroupShape, heaviest: int = HEAVIEST) -> Vectorised:
     """Replaces the kernel by one that runs a whole simdgroup; raises NotVectorisable."""
     function = module.function(THREAD_MAIN)
-    kernel = read_kernel(module, function)
-    vectoriser = Vectoriser(kernel, shape, heaviest)
-    body = vectoriser.body()
-    parameters = ", ".join(f"ptr noalias {name}" for name in parameters_of(function))
-    attributes = re.sub(
-        r'"(?:min-legal-vector-width|prefer-vector-width)"="\d+" ?',
-        "",
-        " ".join(kept_attributes(module, function)),
-    )
-    header = f"define void @{THREAD_MAIN}({parameters}) nounwind {attributes} {{"
-    index = module.parts.index(function)
-    module.parts[index] = "\n".join([header, *body, "}"])
+    vectoriser = Vectoriser(read_kernel(module, function), shape, heaviest)
+    blocks = vectoriser.blocks()
+    parameters = [Parameter(PTR, p.name, ("noalias",)) for p in function.parameters]
+    attributes = _lasting_attributes(module, function)
+    signature = Signature(THREAD_MAIN, VOID, parameters, attributes=("nounwind", *attributes))
+    module.replace(function, Function(signature, blocks))
     for helper in vectoriser.functions:
-        module.parts.append(helper.replace("ATTRIBUTES", attributes))
-    if vectoriser.functions:
-        row = "<16 x float>"
-        module.declare(f"declare {row} @llvm.fma.v16f32({row}, {row}, {row})")
+        helper.signature.attributes += attributes
+        module.add(helper)
     for declaration in vectoriser.declarations:
         module.declare(declaration)
-    if not any(isinstance(p, str) and p.startswith("!4000000") for p in module.parts):
-        module.parts.append("!4000000 = !{}")
+    module.metadata(0, "")
     return Vectorised(vectoriser.has_barriers)
+
+
+def _lasting_attributes(module: Module, function: Function) -> tuple[str, ...]:
+    """Target and floating-point attributes: the others describe the body that is replaced."""
+    given = module.attributes(function)
+    return tuple(a for a in given if a[0] == '"' and not a.startswith(_WIDTH_HINTS))

@@ -5,15 +5,14 @@ The analysis and the code generator both ask here, so that they cannot disagree.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from anymetal.ir import BINARY, CASTS, I32, PTR, Array, Instruction, Layout, Operand, Vector, i64
 from anymetal.machine.layout import Group, Simdgroup, Thread
 from anymetal.machine.table import offset_of, size_of
 from anymetal.nouns import MAX_GROUP_SIZE
 from anymetal.passes.lower.machine import MATRIX_PARTS
-from anymetal.passes.operands import BINARY_OPCODES, CAST_OPCODES, Operand, Parsed
 from anymetal.passes.simdgroup import facts as lanes
 from anymetal.passes.simdgroup.facts import (
     LANE_NUMBERS,
@@ -25,9 +24,7 @@ from anymetal.passes.simdgroup.facts import (
     Facts,
 )
 from anymetal.passes.simdgroup.graph import NotVectorisable
-from anymetal.passes.simdgroup.kernel import Types
 
-_INTEGER = re.compile(r"-?\d+$")
 LANE, POSITION, INDEX, SIMD, GROUP = (
     offset_of(Thread, name) for name in ("lane", "position", "index", "simd", "group")
 )
@@ -72,57 +69,57 @@ class GroupShape:
 
 def literal(operand: Operand) -> Facts:
     """Facts of an operand that is no named value."""
-    text = operand.text
-    if _INTEGER.match(text) and lanes.width_of(operand.kind):
-        return lanes.constant(int(text))
-    if text in ("true", "false"):
-        return lanes.constant(int(text == "true"))
-    if text == "zeroinitializer" and lanes.width_of(operand.kind):
-        return lanes.constant(0)
+    number = operand.integer
+    if number is not None and lanes.width_of(operand.type):
+        return lanes.constant(number)
     return UNIFORM
 
 
 class Rules:
     """Facts of results, for one kernel and one shape of its threadgroups."""
 
-    def __init__(self, types: Types, shape: GroupShape, private: dict[str, int]) -> None:
+    def __init__(self, types: Layout, shape: GroupShape, private: dict[str, int]) -> None:
         self._types = types
         self._shape = shape
         # For each alloca, the bytes of the pieces that lie side by side; 0: whole copies.
         self._private = private
 
-    def facts(self, parsed: Parsed, look: Look, *, all_active: bool = False) -> Facts:
+    def facts(self, instruction: Instruction, look: Look, *, all_active: bool = False) -> Facts:
         """`look` gives an operand's facts; phis are the analysis' own business."""
-        opcode = parsed.opcode
-        if opcode in BINARY_OPCODES:
-            return lanes.binary(parsed, look(parsed.operands[0]), look(parsed.operands[1]))
-        if opcode in CAST_OPCODES:
-            source = parsed.operands[0]
-            return lanes.cast(parsed, look(source), source.kind)
+        opcode = instruction.opcode
+        if opcode in BINARY:
+            return lanes.binary(
+                instruction, look(instruction.operands[0]), look(instruction.operands[1])
+            )
+        if opcode in CASTS:
+            source = instruction.operands[0]
+            return lanes.cast(instruction, look(source), source.type)
         if opcode == "icmp":
-            return lanes.compare(parsed, look(parsed.operands[0]), look(parsed.operands[1]))
+            return lanes.compare(
+                instruction, look(instruction.operands[0]), look(instruction.operands[1])
+            )
         if opcode == "select":
-            condition, yes, no = (look(operand) for operand in parsed.operands)
+            condition, yes, no = (look(operand) for operand in instruction.operands)
             return lanes.select(condition, yes, no)
         if opcode == "getelementptr":
-            return self._pointer(parsed, look)
+            return self._pointer(instruction, look)
         if opcode == "load":
-            return self._loaded(parsed, look(parsed.operands[0]), all_active=all_active)
+            return self._loaded(instruction, look(instruction.operands[0]), all_active=all_active)
         if opcode == "alloca":
-            return self._variable(parsed)
+            return self._variable(instruction)
         if opcode == "freeze":
-            return look(parsed.operands[0])
+            return look(instruction.operands[0])
         if opcode == "call":
-            return self._called(parsed, look)
+            return self._called(instruction, look)
         if opcode in ("atomicrmw", "cmpxchg"):
             return VARYING
-        return lanes.combine(*(look(operand) for operand in parsed.operands))
+        return lanes.combine(*(look(operand) for operand in instruction.operands))
 
-    def _pointer(self, parsed: Parsed, look: Look) -> Facts:
-        pointer = look(parsed.operands[0])
-        if parsed.kind != "ptr":
-            return lanes.combine(*(look(operand) for operand in parsed.operands))
-        for index, size in self.steps(parsed):
+    def _pointer(self, instruction: Instruction, look: Look) -> Facts:
+        pointer = look(instruction.operands[0])
+        if instruction.type is not PTR:
+            return lanes.combine(*(look(operand) for operand in instruction.operands))
+        for index, size in self.steps(instruction):
             pointer = self.step(pointer, look(index), size)
         return pointer
 
@@ -139,37 +136,39 @@ class Rules:
         private = pointer.tag is not None and pointer.tag[0] == PRIVATE
         return size * WIDTH if private else size
 
-    def steps(self, parsed: Parsed) -> list[tuple[Operand, int]]:
+    def steps(self, instruction: Instruction) -> list[tuple[Operand, int]]:
         """The indices of a getelementptr, each with the bytes it counts."""
-        kind = parsed.element
+        kind = instruction.element
+        assert kind is not None
         result: list[tuple[Operand, int]] = []
-        for depth, index in enumerate(parsed.operands[1:]):
+        for depth, index in enumerate(instruction.operands[1:]):
             if depth == 0:
                 result.append((index, self._types.size(kind)))
                 continue
-            parts = self._types.parts(kind)
-            if kind.startswith(("[", "<")) and not kind.startswith("<{"):
-                result.append((index, self._types.size(parts[0])))
-                kind = parts[0]
+            if isinstance(kind, Vector | Array):
+                result.append((index, self._types.offset(kind, 1)))
+                kind = kind.element
             else:
                 number = int(index.text)
-                result.append((Operand("i64", "1"), self._types.offset(kind, number)))
-                kind = parts[number]
+                result.append((i64(1), self._types.offset(kind, number)))
+                kind = self._types.parts(kind)[number]
         return result
 
-    def _loaded(self, parsed: Parsed, address: Facts, *, all_active: bool) -> Facts:
+    def _loaded(self, instruction: Instruction, address: Facts, *, all_active: bool) -> Facts:
         if address.tag is not None and address.is_uniform:
-            machine = self._machine_part(parsed, address.tag, all_active=all_active)
+            machine = self._machine_part(instruction, address.tag, all_active=all_active)
             if machine is not None:
                 return machine
         if address.is_uniform and address.sure:
             return UNIFORM
         return VARYING
 
-    def _machine_part(self, parsed: Parsed, tag: lanes.Tag, *, all_active: bool) -> Facts | None:
+    def _machine_part(
+        self, instruction: Instruction, tag: lanes.Tag, *, all_active: bool
+    ) -> Facts | None:
         place, offset = tag
-        if place == "self" and parsed.kind != ("ptr" if offset >= SIMD else "i32"):
-            raise NotVectorisable(f"a read of {parsed.kind} from a thread's description")
+        if place == "self" and instruction.type is not (PTR if offset >= SIMD else I32):
+            raise NotVectorisable(f"a read of {instruction.type} from a thread's description")
         if place == "self":
             if offset == LANE:
                 return replace(lanes.known(LANE_NUMBERS), tag=("lane", 0))
@@ -181,29 +180,31 @@ class Rules:
             return replace(UNIFORM, tag=(parts[offset], 0)) if offset in parts else None
         if place == "simd" and offset == LEADER:
             return replace(UNIFORM, tag=("leader", 0))
-        if place == "simd" and offset == ACTIVE and all_active and parsed.kind == "i32":
+        if place == "simd" and offset == ACTIVE and all_active and instruction.type is I32:
             return lanes.constant(-1)
-        if place == "group" and parsed.kind == "i32":
+        if place == "group" and instruction.type is I32:
             if GROUP_POSITION <= offset < GROUP_SIZE:
                 return replace(UNIFORM, tag=("group_position", offset // 4))
             if NOMINAL_SIZE <= offset < NOMINAL_SIZE + 12:
                 return replace(UNIFORM, tag=("group_size", (offset - NOMINAL_SIZE) // 4))
         return None
 
-    def _variable(self, parsed: Parsed) -> Facts:
-        assert parsed.result is not None
-        piece = self._private[parsed.result]
+    def _variable(self, instruction: Instruction) -> Facts:
+        assert instruction.result is not None
+        piece = self._private[instruction.result]
         if piece:
             return Facts(tuple(lane * piece for lane in range(WIDTH)), tag=(PRIVATE, piece))
-        size = self._types.size(parsed.element)
+        assert instruction.element is not None
+        size = self._types.size(instruction.element)
         copy = -(-size // 16) * 16
         return Facts(tuple(lane * copy for lane in range(WIDTH)))
 
-    def _called(self, parsed: Parsed, look: Look) -> Facts:
-        if matrix_part(parsed.callee) is not None:
+    def _called(self, instruction: Instruction, look: Look) -> Facts:
+        callee = instruction.callee or ""
+        if matrix_part(callee) is not None:
             return VARYING
-        if parsed.callee.startswith("llvm.") and not parsed.callee.startswith(MEMORY_INTRINSICS):
-            return lanes.combine(*(look(operand) for operand in parsed.operands))
+        if callee.startswith("llvm.") and not callee.startswith(MEMORY_INTRINSICS):
+            return lanes.combine(*(look(operand) for operand in instruction.operands))
         return VARYING
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from anymetal.ir import I32, VOID, Operand, Type, boolean, i32, poison, zero
 from anymetal.passes.simdgroup.facts import WIDTH
 from anymetal.passes.simdgroup.values import Code, Value, vector_type
+
+Each = Callable[[list[Operand]], Operand]
 
 
 class Serial:
@@ -15,11 +18,7 @@ class Serial:
         self._code = code
 
     def run(
-        self,
-        kind: str,
-        operands: list[Value],
-        mask: str | None,
-        each: Callable[[list[str]], str],
+        self, kind: Type, operands: list[Value], mask: Operand | None, each: Each
     ) -> Value | None:
         """Runs `each` for every active lane, lowest first, with that lane's operands.
 
@@ -27,92 +26,85 @@ class Serial:
         """
         code = self._code
         takers = [self._taker(operand) for operand in operands]
-        leaves = code.types.leaves(kind) if kind != "void" else []
+        leaves = code.types.leaves(kind) if kind is not VOID else []
         results = [code.variable(vector_type(leaf)) for leaf in leaves]
         for leaf, result in zip(leaves, results, strict=True):
-            code.store(vector_type(leaf), "zeroinitializer", result)
-        rest = code.variable("i32")
-        code.store("i32", code.bits(mask) if mask is not None else "-1", rest)
+            code.store(zero(vector_type(leaf)), result)
+        rest = code.variable(I32)
+        code.store(code.bits(mask) if mask is not None else i32(-1), rest)
         loop, body, done = code.fresh("lanes"), code.fresh("lane"), code.fresh("done")
         code.jump(loop)
         code.label(loop)
-        bits = code.load("i32", rest)
-        code.branch(code.op(f"icmp eq i32 {bits}, 0"), done, body)
+        bits = code.load(I32, rest)
+        code.branch(code.icmp("eq", bits, i32(0)), done, body)
         code.label(body)
         with code.aside():
-            lane = code.call("i32", "llvm.cttz.i32", [("i32", bits), ("i1", "true")])
-            text = each([take(lane) for take in takers])
-            self._keep(kind, text, leaves, results, lane)
-        below = code.op(f"sub i32 {bits}, 1")
-        code.store("i32", code.op(f"and i32 {bits}, {below}"), rest)
+            lane = code.declared_call(I32, "llvm.cttz.i32", [bits, boolean(True)])
+            self._keep(each([take(lane) for take in takers]), leaves, results, lane)
+        below = code.sub(bits, i32(1))
+        code.store(code.and_(bits, below), rest)
         code.jump(loop)
         code.label(done)
         if not leaves:
             return None
         values = [
-            code.varying(leaf, code.load(vector_type(leaf), result))
+            code.varying(code.load(vector_type(leaf), result))
             for leaf, result in zip(leaves, results, strict=True)
         ]
         return code.assembled(kind, iter(values))
 
-    def unrolled(self, kind: str, operands: list[Value], each: Callable[[list[str]], str]) -> Value:
+    def unrolled(self, kind: Type, operands: list[Value], each: Each) -> Value:
         """The same for all 32 lanes without a loop, where all are scalars and `each` is little."""
-        code, wide = self._code, vector_type(kind)
+        code = self._code
         takers = [self._taker_from_memory(operand) for operand in operands]
-        result = "poison"
+        result = poison(vector_type(kind))
         for lane in range(WIDTH):
-            text = each([take(lane) for take in takers])
-            result = code.op(f"insertelement {wide} {result}, {kind} {text}, i32 {lane}")
-        return code.varying(kind, result)
+            element = each([take(lane) for take in takers])
+            result = code.insert_element(result, element, i32(lane))
+        return code.varying(result)
 
-    def _taker_from_memory(self, operand: Value) -> Callable[[int], str]:
+    def _taker_from_memory(self, operand: Value) -> Callable[[int], Operand]:
         """Lanes read one after the other from memory, where the whole vector is put first.
 
         Many moves from vector registers, each followed by a write to memory, cost 20 times as much
         on an AMD EPYC. `volatile` keeps LLVM from making such moves of it.
         """
-        code, kind = self._code, operand.kind
+        code, kind = self._code, operand.type
         if operand.facts.is_uniform:
-            text = code.scalar(operand)
-            return lambda lane: text
+            scalar = code.scalar(operand)
+            return lambda lane: scalar
         place = code.variable(vector_type(kind))
-        code.line(f"store volatile {vector_type(kind)} {code.vector(operand)}, ptr {place}")
+        code.store(code.vector(operand), place, is_volatile=True)
         size = code.types.size(kind)
-        return lambda lane: code.op(f"load {kind}, ptr {code.moved('ptr', place, lane * size)}")
+        return lambda lane: code.load(kind, code.moved(place, lane * size))
 
-    def _taker(self, operand: Value) -> Callable[[str], str]:
+    def _taker(self, operand: Value) -> Callable[[Operand], Operand]:
         """How to get one lane's value; vectors are made before the loop."""
         code = self._code
         if operand.facts.is_uniform:
-            text = code.scalar(operand)
-            return lambda lane: text
-        if not code.types.parts(operand.kind):
-            wide, vector = vector_type(operand.kind), code.vector(operand)
-            return lambda lane: code.op(f"extractelement {wide} {vector}, i32 {lane}")
+            scalar = code.scalar(operand)
+            return lambda lane: scalar
+        if not code.types.parts(operand.type):
+            vector = code.vector(operand)
+            return lambda lane: code.extract_element(vector, lane)
         takers = [self._taker(part) for part in code.parts_of(operand)]
-        parts = code.types.parts(operand.kind)
-        is_vector = operand.kind.startswith("<") and not operand.kind.startswith("<{")
 
-        def take(lane: str) -> str:
-            text = "poison"
-            for number, (part, taker) in enumerate(zip(parts, takers, strict=True)):
-                if is_vector:
-                    tail = f"{part} {taker(lane)}, i64 {number}"
-                    text = code.op(f"insertelement {operand.kind} {text}, {tail}")
-                else:
-                    tail = f"{part} {taker(lane)}, {number}"
-                    text = code.op(f"insertvalue {operand.kind} {text}, {tail}")
-            return text
+        def take(lane: Operand) -> Operand:
+            whole = poison(operand.type)
+            for number, taker in enumerate(takers):
+                whole = code.with_part(whole, number, taker(lane))
+            return whole
 
         return take
 
-    def _keep(self, kind: str, text: str, leaves: list[str], results: list[str], lane: str) -> None:
+    def _keep(
+        self, value: Operand, leaves: list[Type], results: list[Operand], lane: Operand
+    ) -> None:
+        """Puts one lane's result into the vectors of all results."""
         if not leaves:
             return
         code = self._code
-        scalars = code.leaves_of(code.uniform(kind, text))
+        scalars = code.leaves_of(code.uniform(value))
         for leaf, result, scalar in zip(leaves, results, scalars, strict=True):
-            wide = vector_type(leaf)
-            before = code.load(wide, result)
-            after = f"insertelement {wide} {before}, {leaf} {code.scalar(scalar)}, i32 {lane}"
-            code.store(wide, code.op(after), result)
+            before = code.load(vector_type(leaf), result)
+            code.store(code.insert_element(before, code.scalar(scalar), lane), result)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from anymetal.passes.operands import Parsed
+from anymetal.ir import Instruction
 from anymetal.passes.simdgroup.facts import WIDTH
 from anymetal.passes.simdgroup.rules import MEMORY_INTRINSICS
 from anymetal.passes.simdgroup.values import Value
@@ -18,7 +18,7 @@ WIDEST_BYTES = 1024
 # Several runs are worth loading one by one if there are few: the rows of an 8x8 matrix, say.
 SHORTEST_RUN = 4
 RUNS = (2, 4, 8)
-Peek = Callable[[Parsed], Value | None]
+Peek = Callable[[Instruction], Value | None]
 
 
 @dataclass(frozen=True)
@@ -69,30 +69,42 @@ def stretch_of(accesses: Sequence[tuple[int, ...]], size: int) -> Stretch | None
     return Stretch(tuple(starts), length, taken)
 
 
-def touches_memory(parsed: Parsed) -> bool:
+def is_invariant(load: Instruction) -> bool:
+    """Whether a load gives the same whenever it runs."""
+    return "invariant.load" in load.metadata
+
+
+def touches_memory(instruction: Instruction) -> bool:
     """Whether an instruction may change memory, or must not change places with accesses."""
-    if parsed.opcode in ("store", "atomicrmw", "cmpxchg", "fence"):
+    if instruction.opcode in ("store", "atomicrmw", "cmpxchg", "fence"):
         return True
-    if parsed.opcode == "load":
-        return parsed.is_atomic or parsed.is_volatile
-    if parsed.opcode != "call":
+    if instruction.opcode == "load":
+        return instruction.is_atomic or instruction.is_volatile
+    if instruction.opcode != "call":
         return False
-    return not parsed.callee.startswith("llvm.") or parsed.callee.startswith(MEMORY_INTRINSICS)
+    callee = instruction.callee or ""
+    return not callee.startswith("llvm.") or callee.startswith(MEMORY_INTRINSICS)
 
 
 def loads_together(
-    block: Sequence[Parsed], first: int, address: Value, size: int, peek: Peek, *, distinct: bool
-) -> list[Parsed] | None:
+    block: Sequence[Instruction],
+    first: int,
+    address: Value,
+    size: int,
+    peek: Peek,
+    *,
+    distinct: bool,
+) -> list[Instruction] | None:
     """The loads from `first` on that cover a stretch with it; each one's address is known now.
 
     `distinct`: no element may belong to several lanes, because some lanes may be missing.
     """
     members, offsets = [block[first]], [address.facts.offsets]
-    for parsed in block[first + 1 :]:
-        if touches_memory(parsed):
+    for instruction in block[first + 1 :]:
+        if touches_memory(instruction):
             return None
-        if parsed.opcode == "load" and parsed.kind == block[first].kind:
-            _join(parsed, peek(parsed), address, members, offsets)
+        if instruction.opcode == "load" and instruction.type == block[first].type:
+            _join(instruction, peek(instruction), address, members, offsets)
             stretch = stretch_of([o for o in offsets if o], size)
             if stretch is not None and not (distinct and stretch.owners is None):
                 return members
@@ -102,21 +114,33 @@ def loads_together(
 
 
 def stores_together(
-    block: Sequence[Parsed], first: int, address: Value, size: int, peek: Peek, *, distinct: bool
-) -> list[Parsed] | None:
+    block: Sequence[Instruction],
+    first: int,
+    address: Value,
+    size: int,
+    peek: Peek,
+    *,
+    distinct: bool,
+) -> list[Instruction] | None:
     """Likewise for stores; nothing between them looks at memory that may be theirs."""
     members, offsets = [block[first]], [address.facts.offsets]
-    kind = block[first].operands[0].kind
-    for parsed in block[first + 1 :]:
-        if parsed.opcode == "store" and parsed.operands[0].kind == kind and not parsed.is_atomic:
+    kind = block[first].operands[0].type
+    for instruction in block[first + 1 :]:
+        if (
+            instruction.opcode == "store"
+            and instruction.operands[0].type == kind
+            and not instruction.is_atomic
+        ):
             count = len(members)
-            _join(parsed, peek(parsed), address, members, offsets)
+            _join(instruction, peek(instruction), address, members, offsets)
             if len(members) == count:
                 return None
             stretch = stretch_of([o for o in offsets if o], size)
             if stretch is not None and not (distinct and stretch.owners is None):
                 return members
-        elif touches_memory(parsed) or (parsed.opcode == "load" and not parsed.is_invariant):
+        elif touches_memory(instruction) or (
+            instruction.opcode == "load" and not is_invariant(instruction)
+        ):
             return None
         if len(members) * size * WIDTH >= WIDEST_BYTES:
             return None
@@ -124,14 +148,14 @@ def stores_together(
 
 
 def _join(
-    parsed: Parsed,
+    instruction: Instruction,
     other: Value | None,
     address: Value,
-    members: list[Parsed],
+    members: list[Instruction],
     offsets: list[tuple[int, ...] | None],
 ) -> None:
     if other is None or not other.facts.is_pattern:
         return
     if other.base == address.base and other.condition == address.condition:
-        members.append(parsed)
+        members.append(instruction)
         offsets.append(other.facts.offsets)

@@ -6,14 +6,39 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from anymetal.ir import (
+    I1,
+    I8,
+    I32,
+    I64,
+    OWN_METADATA,
+    PTR,
+    Block,
+    Builder,
+    Function,
+    Layout,
+    Operand,
+    Parameter,
+    Pointer,
+    Signature,
+    Type,
+    Vector,
+    constant,
+    i64,
+    poison,
+    vector,
+    zero,
+)
 from anymetal.passes.simdgroup.facts import UNIFORM, VARYING, WIDTH, ZERO, Facts
-from anymetal.passes.simdgroup.kernel import Types
 
-MASK = f"<{WIDTH} x i1>"
+MASK = vector(WIDTH, I1)
+NO_LANE, ALL_LANES = zero(MASK), constant(MASK, 1)
+INVARIANT = {"invariant.load": f"{OWN_METADATA}0"}
+_ANYTHING = ("poison", "undef")
 
 
-def vector_type(kind: str) -> str:
-    return f"<{WIDTH} x {kind}>"
+def vector_type(kind: Type) -> Vector:
+    return vector(WIDTH, kind)
 
 
 @dataclass
@@ -25,89 +50,85 @@ class Value:
     the true vector. Vectors and structures that vary have `parts`.
     """
 
-    kind: str
+    type: Type
     facts: Facts
-    base: str = ""
-    vector: str = ""
-    condition: str = ""
-    compute: Callable[[], str] | None = None
+    base: Operand | None = None
+    vector: Operand | None = None
+    condition: Operand | None = None
+    compute: Callable[[], Operand] | None = None
     parts: list[Value] | None = None
 
+    @property
+    def start(self) -> Operand:
+        """The base of a uniform value or pattern."""
+        assert self.base is not None, self
+        return self.base
 
-class Code:
-    """Instructions being written, with fresh names; LLVM turns the variables into registers."""
 
-    def __init__(self, types: Types) -> None:
+class Code(Builder):
+    """Blocks being written, with fresh names; LLVM turns the variables into registers."""
+
+    def __init__(self, types: Layout) -> None:
+        super().__init__(lambda stem: f"%{self.fresh(stem)}", stem="v")
         self.types = types
-        self.lines: list[str] = []
-        self.variables: list[str] = []
-        self.declarations: set[str] = set()
-        self.functions: dict[str, str] = {}  # defined beside the kernel
-        self.kept: dict[str, str] = {}  # of this block: what was computed before, by its text
+        self.entry = Block("entry", self.made)
+        self.blocks = [self.entry]
+        self.declarations: dict[str, Signature] = {}
+        self.functions: dict[str, Function] = {}  # defined beside the kernel
+        self.kept: dict[tuple[object, ...], Operand] = {}  # of this block: what was computed before
         self.extra_weight = 0  # of instructions that LLVM takes apart into one for each lane
+        self._variables = Builder(lambda stem: f"%{self.fresh(stem)}", stem="slot")
+        self._written = 0
         self._number = 0
         self._aside = 0
 
-    # ---- text --------------------------------------------------------------------------------
+    # ---- blocks and variables ----------------------------------------------------------------
 
-    def fresh(self, prefix: str = "v") -> str:
+    def fresh(self, prefix: str) -> str:
         self._number += 1
         return f"{prefix}.{self._number}"
 
-    def line(self, text: str) -> None:
-        self.lines.append(f"  {text}")
-
-    def op(self, text: str) -> str:
-        name = "%" + self.fresh()
-        self.lines.append(f"  {name} = {text}")
-        return name
-
     def label(self, name: str) -> None:
-        self.lines.append(f"{name}:")
+        """What is written next stands in a new block."""
+        self._written += len(self.made) + 1
+        self.made = []
+        self.blocks.append(Block(name, self.made))
 
-    def jump(self, name: str) -> None:
-        self.line(f"br label %{name}")
+    def finish(self) -> list[Block]:
+        """All blocks; the variables stand at the start of the first."""
+        self.entry.instructions[:0] = self._variables.made
+        return self.blocks
 
-    def branch(self, condition: str, yes: str, no: str) -> None:
-        self.line(f"br i1 {condition}, label %{yes}, label %{no}")
+    def variable(self, kind: Type, align: int = 0) -> Operand:
+        return self._variables.alloca(kind, align)
 
-    def variable(self, kind: str, align: int = 0) -> str:
-        name = "%" + self.fresh("slot")
-        suffix = f", align {align}" if align else ""
-        self.variables.append(f"  {name} = alloca {kind}{suffix}")
-        return name
+    def mask_variable(self) -> Operand:
+        """A mask that is empty until lanes are added."""
+        variable = self.variable(MASK)
+        self._variables.store(NO_LANE, variable)
+        return variable
 
-    def load(self, kind: str, variable: str) -> str:
-        return self.op(f"load {kind}, ptr {variable}")
-
-    def store(self, kind: str, text: str, variable: str) -> None:
-        self.line(f"store {kind} {text}, ptr {variable}")
-
-    def call(
+    def declared_call(
         self,
-        kind: str,
+        kind: Type,
         name: str,
-        arguments: Sequence[tuple[str, str]],
-        flags: str = "",
-        attributes: Sequence[str] = (),
-    ) -> str:
-        """`flags` go before the type, `attributes` are what each argument's type is marked with."""
-        parameters = ", ".join(kind for kind, _ in arguments)
-        self.declarations.add(f"declare {kind} @{name}({parameters})")
-        marks = attributes or [""] * len(arguments)
-        listed = ", ".join(
-            f"{kind} {mark} {text}" if mark else f"{kind} {text}"
-            for (kind, text), mark in zip(arguments, marks, strict=True)
+        arguments: Sequence[Operand],
+        *,
+        flags: Sequence[str] = (),
+        attributes: Sequence[tuple[str, ...]] = (),
+        convention: str = "",
+    ) -> Operand:
+        """A call of a function that the module need not know yet."""
+        if name not in self.declarations:
+            parameters = [Parameter(argument.type) for argument in arguments]
+            self.declarations[name] = Signature(name, kind, parameters)
+        return self.call(
+            kind, name, arguments, flags=flags, attributes=attributes, convention=convention
         )
-        prefix = f"call {flags + ' ' if flags else ''}{kind} @{name}({listed})"
-        if kind == "void":
-            self.line(prefix)
-            return ""
-        return self.op(prefix)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Code that does not come before what is written next: its results are not kept."""
+        """Code that does not dominate what is written after it: no value keeps its results."""
         self._aside += 1
         try:
             yield
@@ -121,129 +142,127 @@ class Code:
     @property
     def weight(self) -> int:
         """About how many instructions LLVM has to deal with."""
-        return len(self.lines) + self.extra_weight
+        return self._written + len(self.made) + self.extra_weight
 
     # ---- making values -----------------------------------------------------------------------
 
-    def settled(self, kind: str, facts: Facts, base: str, condition: str = "") -> Value:
+    def settled(
+        self, kind: Type, facts: Facts, base: Operand, condition: Operand | None = None
+    ) -> Value:
         """A uniform value or a pattern; a uniform offset goes into the base."""
-        if facts.values is not None and not condition:
+        if facts.values is not None and condition is None:
             return self.known(kind, facts)
         assert facts.offsets is not None
         if facts.is_uniform and facts.offsets[0] and facts.sure:
-            return Value(
-                kind, replace(facts, offsets=ZERO), self.moved(kind, base, facts.offsets[0])
-            )
+            return Value(kind, replace(facts, offsets=ZERO), self.moved(base, facts.offsets[0]))
         return Value(kind, facts, base, condition=condition)
 
-    def known(self, kind: str, facts: Facts) -> Value:
-        return Value(kind, facts, base=_literal(kind, facts.base or 0))
+    def known(self, kind: Type, facts: Facts) -> Value:
+        return Value(kind, facts, base=literal_operand(kind, facts.base or 0))
 
-    def uniform(self, kind: str, text: str) -> Value:
-        return Value(kind, UNIFORM, base=text)
+    def uniform(self, value: Operand) -> Value:
+        return Value(value.type, UNIFORM, base=value)
 
-    def varying(self, kind: str, text: str) -> Value:
-        return Value(kind, VARYING, vector=text)
+    def varying(self, value: Operand) -> Value:
+        """From a vector of all lanes."""
+        return Value(value.type.scalar, VARYING, vector=value)
 
-    def compound(self, kind: str, parts: list[Value]) -> Value:
+    def compound(self, kind: Type, parts: list[Value]) -> Value:
         return Value(kind, VARYING, parts=parts)
 
-    def moved(self, kind: str, base: str, distance: int) -> str:
+    def moved(self, base: Operand, distance: int) -> Operand:
+        """A pointer or an integer, some bytes or so much further on."""
         if distance == 0:
             return base
-        if kind == "ptr":
-            return self.op(f"getelementptr i8, ptr {base}, i64 {distance}")
-        return self.op(f"add {kind} {base}, {distance}")
+        if isinstance(base.type, Pointer):
+            return self.offset(base, distance)
+        return self.add(base, constant(base.type, distance))
 
     # ---- taking values -----------------------------------------------------------------------
 
-    def scalar(self, value: Value) -> str:
+    def scalar(self, value: Value) -> Operand:
         """The value of a uniform one."""
         assert value.facts.is_uniform, value
-        return value.base
+        return value.start
 
-    def vector(self, value: Value) -> str:
+    def vector(self, value: Value) -> Operand:
         """All lanes of a scalar-typed value as one vector."""
-        if value.vector:
+        if value.vector is not None:
             return value.vector
-        text = self._vector(value)
+        vector = self._vector(value)
         if not self.is_aside:
-            value.vector = text
-        return text
+            value.vector = vector
+        return vector
 
-    def _vector(self, value: Value) -> str:
+    def _vector(self, value: Value) -> Operand:
         assert value.parts is None, value
         if value.compute is not None:
             return value.compute()
-        kind, facts = value.kind, value.facts
-        if facts.values is not None and kind != "ptr":
-            return lanes_text(kind, facts.values)
+        kind, facts = value.type, value.facts
+        if facts.values is not None and kind is not PTR:
+            return lanes_operand(kind, facts.values)
         if facts.is_uniform:
-            return self.splat(kind, value.base)
+            return self.splat(value.start)
         assert facts.offsets is not None
-        offsets = lanes_text("i64" if kind == "ptr" else kind, facts.offsets)
-        if kind == "ptr":
-            return self.op(f"getelementptr i8, ptr {value.base}, <{WIDTH} x i64> {offsets}")
-        base = self.splat(kind, value.base)
-        return self.op(f"add {vector_type(kind)} {base}, {offsets}")
+        if kind is PTR:
+            return self.gep(I8, value.start, lanes_operand(I64, facts.offsets))
+        return self.add(self.splat(value.start), lanes_operand(kind, facts.offsets))
 
-    def splat(self, kind: str, text: str) -> str:
-        if text in ("poison", "undef"):
-            return text
-        if not text.startswith(("%", "@")):
-            if text in ("null", "zeroinitializer"):
-                return "zeroinitializer"
-            return f"splat ({kind} {text})"
-        wide = vector_type(kind)
-        first = self.op(f"insertelement {wide} poison, {kind} {text}, i64 0")
-        return self.op(
-            f"shufflevector {wide} {first}, {wide} poison, <{WIDTH} x i32> zeroinitializer"
-        )
+    def splat(self, value: Operand) -> Operand:
+        """One scalar in all lanes."""
+        wide = vector_type(value.type)
+        if value.text in _ANYTHING:
+            return Operand(wide, value.text)
+        if not value.is_name and not value.is_global:
+            if value.text in ("null", "zeroinitializer"):
+                return zero(wide)
+            return Operand(wide, f"splat ({value})")
+        first = self.insert_element(poison(wide), value, i64(0))
+        return self.shuffle(first, poison(wide), ZERO)
 
-    def shuffled(
-        self, kind: str, count: int, first: str, second: str, places: Sequence[int]
-    ) -> str:
-        """Elements of two vectors of `count`, by their places in both one behind the other."""
-        part, listed = f"<{count} x {kind}>", ", ".join(f"i32 {place}" for place in places)
-        return self.op(
-            f"shufflevector {part} {first}, {part} {second}, <{len(places)} x i32> <{listed}>"
-        )
+    def picked(self, source: Operand, places: Sequence[int]) -> Operand:
+        """Elements of a vector, by their places."""
+        return self.shuffle(source, poison(source.type), places)
 
-    def concatenated(self, texts: Sequence[str], kind: str, count: int) -> tuple[str, int]:
-        """Vectors of `count` one behind the other; an odd number of them is filled up."""
-        while len(texts) > 1:
-            if len(texts) % 2:
-                texts = [*texts, "poison"]
-            pairs = zip(texts[::2], texts[1::2], strict=True)
-            texts = [self.shuffled(kind, count, a, b, range(2 * count)) for a, b in pairs]
-            count *= 2
-        return texts[0], count
+    def concatenated(self, vectors: Sequence[Operand]) -> Operand:
+        """Equal vectors one behind the other; an odd number of them is filled up."""
+        while len(vectors) > 1:
+            kind = vectors[0].type
+            assert isinstance(kind, Vector)
+            if len(vectors) % 2:
+                vectors = [*vectors, poison(kind)]
+            pairs = zip(vectors[::2], vectors[1::2], strict=True)
+            vectors = [self.shuffle(a, b, range(2 * kind.count)) for a, b in pairs]
+        return vectors[0]
 
     def parts_of(self, value: Value) -> list[Value]:
         """The direct parts of a vector, array or structure."""
         if value.parts is not None:
             return value.parts
-        kinds = self.types.parts(value.kind)
-        text = self.scalar(value)
-        is_vector = value.kind.startswith("<") and not value.kind.startswith("<{")
-        parts = []
-        for number, kind in enumerate(kinds):
-            if text in ("poison", "undef"):
-                part = text
-            elif is_vector:
-                part = self.op(f"extractelement {value.kind} {text}, i64 {number}")
-            else:
-                part = self.op(f"extractvalue {value.kind} {text}, {number}")
-            parts.append(self.uniform(kind, part))
-        return parts
+        whole = self.scalar(value)
+        kinds = self.types.parts(value.type)
+        return [self.uniform(self._part(whole, number, kind)) for number, kind in enumerate(kinds)]
+
+    def _part(self, whole: Operand, number: int, kind: Type) -> Operand:
+        if whole.text in _ANYTHING:
+            return Operand(kind, whole.text)
+        if whole.type.is_vector:
+            return self.extract_element(whole, i64(number))
+        return self.extract_value(kind, whole, number)
+
+    def with_part(self, whole: Operand, number: int, part: Operand) -> Operand:
+        """A vector, array or structure with another part."""
+        if whole.type.is_vector:
+            return self.insert_element(whole, part, i64(number))
+        return self.insert_value(whole, part, number)
 
     def leaves_of(self, value: Value) -> list[Value]:
         """The scalars a value is made of."""
-        if not self.types.parts(value.kind):
+        if not self.types.parts(value.type):
             return [value]
         return [leaf for part in self.parts_of(value) for leaf in self.leaves_of(part)]
 
-    def assembled(self, kind: str, leaves: Iterator[Value]) -> Value:
+    def assembled(self, kind: Type, leaves: Iterator[Value]) -> Value:
         """The other way round: a compound from its scalars."""
         parts = self.types.parts(kind)
         if not parts:
@@ -252,33 +271,27 @@ class Code:
 
     # ---- masks -------------------------------------------------------------------------------
 
-    def bits(self, mask: str) -> str:
-        return self.op(f"bitcast {MASK} {mask} to i32")
+    def bits(self, mask: Operand) -> Operand:
+        return self.cast("bitcast", mask, I32)
 
-    def any(self, mask: str) -> str:
-        return self.op(f"icmp ne i32 {self.bits(mask)}, 0")
+    def any(self, mask: Operand) -> Operand:
+        return self.icmp("ne", self.bits(mask), constant(I32, 0))
 
-    def both(self, mask: str, condition: str) -> str:
-        """Lanes of the mask where the condition holds; what inactive lanes hold does not matter."""
-        return self.op(f"select {MASK} {mask}, {MASK} {condition}, {MASK} zeroinitializer")
+    def both(self, mask: Operand, condition: Operand) -> Operand:
+        """The lanes of a mask where the condition holds; in inactive lanes it may be anything."""
+        return self.select(mask, condition, NO_LANE)
 
-    def inverted(self, mask: str) -> str:
-        return self.op(f"xor {MASK} {mask}, splat (i1 true)")
-
-
-def _literal(kind: str, number: int) -> str:
-    if kind == "i1":
-        return "true" if number else "false"
-    if kind == "ptr":
-        return "null"
-    return str(number)
+    def inverted(self, mask: Operand) -> Operand:
+        return self.xor(mask, ALL_LANES)
 
 
-def lanes_text(kind: str, numbers: Sequence[int]) -> str:
+def literal_operand(kind: Type, number: int) -> Operand:
+    return zero(kind) if isinstance(kind, Pointer) else constant(kind, number)
+
+
+def lanes_operand(kind: Type, numbers: Sequence[int]) -> Operand:
     """A constant vector."""
     if len(set(numbers)) == 1:
-        return f"splat ({kind} {_literal(kind, numbers[0])})"
-    return "<" + ", ".join(f"{kind} {_literal(kind, number)}" for number in numbers) + ">"
-
-
-__all__ = ["MASK", "Code", "Value", "lanes_text", "vector_type"]
+        return constant(vector(len(numbers), kind), numbers[0])
+    listed = ", ".join(str(literal_operand(kind, number)) for number in numbers)
+    return Operand(vector(len(numbers), kind), f"<{listed}>")

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from anymetal.ir import Block, Function, Instruction, Operand, Signature, boolean, i32
 from anymetal.ir.flow import Loop
-from anymetal.passes.operands import Parsed
 from anymetal.passes.simdgroup.analysis import Analysis
 from anymetal.passes.simdgroup.block import BlockWriter, Scope
 from anymetal.passes.simdgroup.graph import EXIT, NotVectorisable
@@ -23,7 +23,7 @@ from anymetal.passes.simdgroup.kernel import Kernel
 from anymetal.passes.simdgroup.positions import live_lanes, read_machine
 from anymetal.passes.simdgroup.rules import GroupShape
 from anymetal.passes.simdgroup.slots import Slot, Slots
-from anymetal.passes.simdgroup.values import MASK, Code, Value
+from anymetal.passes.simdgroup.values import MASK, NO_LANE, Code, Value
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Region:
     loop: Loop | None
     members: set[str] = field(default_factory=set)
     ends: set[str] = field(default_factory=set)
-    masks: dict[str, str] = field(default_factory=dict)  # the variable of each block's mask
+    masks: dict[str, Operand] = field(default_factory=dict)  # the variable of each block's mask
 
 
 class Vectoriser:
@@ -60,16 +60,16 @@ class Vectoriser:
         return self._block.has_barriers
 
     @property
-    def functions(self) -> list[str]:
+    def functions(self) -> list[Function]:
         """Further functions that the body calls."""
         return list(self._code.functions.values())
 
     @property
-    def declarations(self) -> list[str]:
-        return sorted(self._code.declarations)
+    def declarations(self) -> list[Signature]:
+        return list(self._code.declarations.values())
 
-    def body(self) -> list[str]:
-        """The lines between the braces of `(ptr buffers, ptr self)`."""
+    def blocks(self) -> list[Block]:
+        """The body of the function `(ptr buffers, ptr self)`."""
         code = self._code
         self._enter()
         for label in self._flow.order:
@@ -78,8 +78,8 @@ class Vectoriser:
         for region in self._regions.values():
             self._write_region(region)
         code.label("am.done")
-        code.line("ret void")
-        return ["entry:", *code.variables, *code.lines]
+        code.ret()
+        return code.finish()
 
     def _refuse_too_long(self) -> None:
         if self._code.weight > self._heaviest:
@@ -100,7 +100,7 @@ class Vectoriser:
         mask, full = live_lanes(code)
         code.branch(full, "full.0", "am.partial")
         code.label("am.partial")
-        code.store(MASK, mask, self._mask(whole, self._flow.entry))
+        code.store(mask, self._mask(whole, self._flow.entry))
         code.jump(self._guard(whole, self._flow.entry))
 
     # ---- the full copy -----------------------------------------------------------------------
@@ -115,7 +115,7 @@ class Vectoriser:
         self._block.write(scope)
         terminator = self._kernel.blocks[label][-1]
         if terminator.opcode == "unreachable":
-            code.line("unreachable")
+            code.unreachable()
         elif terminator.opcode == "ret":
             code.jump("am.done")
         elif not terminator.operands:
@@ -125,10 +125,10 @@ class Vectoriser:
 
     def _full_edge(self, scope: Scope, target: str) -> None:
         with self._code.aside():
-            self._bring(self._brought(scope, target), None, "")
+            self._bring(self._brought(scope, target), None, None)
         self._code.jump(self._full_name(target))
 
-    def _full_branch(self, scope: Scope, terminator: Parsed) -> None:
+    def _full_branch(self, scope: Scope, terminator: Instruction) -> None:
         code = self._code
         condition = self._block.operand(terminator.operands[0], scope)
         yes, no = terminator.labels
@@ -142,9 +142,9 @@ class Vectoriser:
         else:
             chosen = code.vector(condition)
             bits = code.bits(chosen)
-            code.branch(code.op(f"icmp eq i32 {bits}, -1"), names[0], names[3])
+            code.branch(code.icmp("eq", bits, i32(-1)), names[0], names[3])
             code.label(names[3])
-            code.branch(code.op(f"icmp eq i32 {bits}, 0"), names[1], names[2])
+            code.branch(code.icmp("eq", bits, i32(0)), names[1], names[2])
             code.label(names[2])
             with code.aside():
                 self._part_ways(scope, terminator, chosen)
@@ -152,14 +152,14 @@ class Vectoriser:
             code.label(name)
             self._full_edge(scope, target)
 
-    def _part_ways(self, scope: Scope, terminator: Parsed, chosen: str) -> None:
+    def _part_ways(self, scope: Scope, terminator: Instruction, chosen: Operand) -> None:
         """From the full copy into a masked one, each lane to the block it wants."""
         code = self._code
         region = self._region_after(scope.label)
         brought = [self._brought(scope, target) for target in terminator.labels]
         masks = (chosen, code.inverted(chosen))
         for target, values, mask in zip(terminator.labels, brought, masks, strict=True):
-            self._bring(values, mask, "true")
+            self._bring(values, mask, boolean(True))
             self._add_lanes(region, target, mask)
         first = min(terminator.labels, key=self._flow.rank.__getitem__)
         code.jump(self._guard(region, self._entered_at(region, first)))
@@ -174,19 +174,21 @@ class Vectoriser:
         largest = max(loops, key=lambda loop: len(loop.blocks), default=None)
         return largest.header if largest else label
 
-    def _brought(self, scope: Scope, target: str) -> list[tuple[Slot, list[str]]]:
+    def _brought(self, scope: Scope, target: str) -> list[tuple[Slot, list[Operand]]]:
         """What an edge brings to the phis of its target. Read before any of them is written."""
         brought = []
         for phi in self._kernel.phis(target):
             assert phi.result is not None
             slot = self._slots[phi.result]
             value = self._block.operand(phi.operands[phi.labels.index(scope.label)], scope)
-            brought.append((slot, self._slots.texts(slot, value)))
+            brought.append((slot, self._slots.scalars(slot, value)))
         return brought
 
-    def _bring(self, brought: list[tuple[Slot, list[str]]], mask: str | None, taken: str) -> None:
-        for slot, texts in brought:
-            self._slots.write(slot, texts, mask, taken)
+    def _bring(
+        self, brought: list[tuple[Slot, list[Operand]]], mask: Operand | None, taken: Operand | None
+    ) -> None:
+        for slot, scalars in brought:
+            self._slots.write(slot, scalars, mask, taken)
 
     # ---- masked copies -----------------------------------------------------------------------
 
@@ -216,19 +218,18 @@ class Vectoriser:
         if max(map(rank.__getitem__, between), default=-1) > rank[end]:
             raise NotVectorisable("lanes would meet before all of them have come")
 
-    def _mask(self, region: Region, label: str) -> str:
+    def _mask(self, region: Region, label: str) -> Operand:
         if label not in region.masks:
-            variable = region.masks[label] = self._code.variable(MASK)
-            self._code.variables.append(f"  store {MASK} zeroinitializer, ptr {variable}")
+            region.masks[label] = self._code.mask_variable()
         return region.masks[label]
 
     def _guard(self, region: Region, label: str) -> str:
         return f"masked{region.number}.{self._flow.rank[label]}"
 
-    def _add_lanes(self, region: Region, target: str, mask: str) -> None:
+    def _add_lanes(self, region: Region, target: str, mask: Operand) -> None:
         code, variable = self._code, self._mask(region, target)
         before = code.load(MASK, variable)
-        code.store(MASK, code.op(f"or {MASK} {before}, {mask}"), variable)
+        code.store(code.or_(before, mask), variable)
 
     def _write_region(self, region: Region) -> None:
         code = self._code
@@ -250,24 +251,24 @@ class Vectoriser:
             elif region.loop is None:
                 code.jump("am.done")
             else:
-                code.line("unreachable")
+                code.unreachable()
 
     def _write_guarded(self, region: Region, label: str, after: str) -> None:
         """One block, skipped where no lane wants it; where all do, the full copy takes over."""
         code, variable = self._code, self._mask(region, label)
         code.label(self._guard(region, label))
         mask = code.load(MASK, variable)
-        code.store(MASK, "zeroinitializer", variable)
+        code.store(NO_LANE, variable)
         bits = code.bits(mask)
         body = code.fresh("body")
         if label in region.ends:
             together = code.fresh("apart")
-            code.branch(code.op(f"icmp eq i32 {bits}, -1"), self._full_name(label), together)
+            code.branch(code.icmp("eq", bits, i32(-1)), self._full_name(label), together)
             code.label(together)
             if label not in region.members:
                 code.jump(after)
                 return
-        code.branch(code.op(f"icmp ne i32 {bits}, 0"), body, after)
+        code.branch(code.icmp("ne", bits, i32(0)), body, after)
         code.label(body)
         self._write_masked(region, label, mask)
         code.jump(after)
@@ -283,7 +284,7 @@ class Vectoriser:
         ]
         return [loop.header for loop in sorted(ending, key=lambda loop: len(loop.blocks))]
 
-    def _write_masked(self, region: Region, label: str, mask: str) -> None:
+    def _write_masked(self, region: Region, label: str, mask: Operand) -> None:
         scope = Scope(label, mask)
         self._block.write(scope)
         terminator = self._kernel.blocks[label][-1]
@@ -295,30 +296,31 @@ class Vectoriser:
             self._bring(values, share, taken)
             self._add_lanes(region, target, share)
 
-    def _ways(self, scope: Scope, terminator: Parsed, mask: str) -> list[tuple[str, str, str]]:
+    def _ways(
+        self, scope: Scope, terminator: Instruction, mask: Operand
+    ) -> list[tuple[str, Operand, Operand | None]]:
         """The ways out of a block: target, the lanes that go there, whether there are any."""
         if not terminator.operands:
-            return [(terminator.labels[0], mask, "")]
+            return [(terminator.labels[0], mask, None)]
         condition = self._block.operand(terminator.operands[0], scope)
         yes, no = terminator.labels
         known = condition.facts.values
         if known is not None and condition.facts.is_uniform:
-            return [(yes if known[0] else no, mask, "")]
+            return [(yes if known[0] else no, mask, None)]
         return [
             (target, *self._share(scope, condition, wanted))
             for target, wanted in ((yes, True), (no, False))
         ]
 
-    def _share(self, scope: Scope, condition: Value, wanted: bool) -> tuple[str, str]:
+    def _share(self, scope: Scope, condition: Value, wanted: bool) -> tuple[Operand, Operand]:
         """The lanes that take one way out of a branch, and whether there are any."""
         code = self._code
         assert scope.mask is not None
         if condition.facts.is_uniform:
             taken = code.scalar(condition)
             if not wanted:
-                taken = code.op(f"xor i1 {taken}, true")
-            share = f"select i1 {taken}, {MASK} {scope.mask}, {MASK} zeroinitializer"
-            return code.op(share), taken
+                taken = code.xor(taken, boolean(True))
+            return code.select(taken, scope.mask, NO_LANE), taken
         chosen = code.vector(condition)
         share = code.both(scope.mask, chosen if wanted else code.inverted(chosen))
         return share, code.any(share)
