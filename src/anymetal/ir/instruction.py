@@ -17,28 +17,8 @@ from anymetal.ir.types import VOID, Type
 
 _HEAD = re.compile(r'(?:(%(?:[-\w.$]+|"[^"]*")) = )?(?:(?:tail|musttail|notail) )?(#?[a-z_0-9]+)')
 _CALLEE = re.compile(r'@([-\w.$]+|"[^"]*")\(')
+_NONE: dict[str, str] = {}
 TERMINATORS = frozenset(("br", "switch", "ret", "unreachable", "resume", "invoke"))
-_DEFAULTS: Parts = {
-    "type": VOID,
-    "flags": (),
-    "operands": (),
-    "predicate": "",
-    "element": None,
-    "target": "",
-    "tail": "",
-    "convention": "",
-    "result_attributes": (),
-    "function_type": "",
-    "attributes": (),
-    "call_attributes": (),
-    "labels": (),
-    "numbers": (),
-    "align": 0,
-    "ordering": "",
-    "is_volatile": False,
-    "record": "",
-    "metadata": {},
-}
 
 
 class Instruction:
@@ -78,25 +58,25 @@ class Instruction:
     @classmethod
     def of(cls, opcode: str, result: str | None, parts: Parts) -> Instruction:
         """An instruction from its parts; `build.Builder` is the convenient way."""
-        made = cls.__new__(cls)
-        made.__dict__.update(_DEFAULTS, _text=None, opcode=opcode, result=result)
-        made.__dict__.update(parts)
+        made = _Apart.__new__(_Apart)
+        known = made.__dict__
+        known["_text"], known["opcode"], known["result"] = None, opcode, result
+        known.update(parts)
         return made
 
     def __getattr__(self, name: str) -> Any:
         """Reached only for parts of an instruction that is still text."""
-        parts = self.__dict__
-        text = parts.get("_text")
-        if text is None or name[:1] == "_":
+        known = self.__dict__
+        if name[:1] == "_" or isinstance(self, _Apart):
             raise AttributeError(name)
-        if "opcode" not in parts:
-            head = _HEAD.match(text)
-            parts["result"], parts["opcode"] = head.groups() if head else (None, "")
+        if "opcode" not in known:
+            head = _HEAD.match(known["_text"])
+            known["result"], known["opcode"] = head.groups() if head else (None, "")
             if name in ("opcode", "result"):
-                return parts[name]
-        read = grammar.read_parts(text)
-        parts |= _DEFAULTS | read
-        return parts[name]
+                return known[name]
+        known.update(grammar.read_parts(known["_text"]))
+        object.__setattr__(self, "__class__", _Apart)
+        return getattr(self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "text":
@@ -114,6 +94,7 @@ class Instruction:
 
     @text.setter
     def text(self, text: str) -> None:
+        object.__setattr__(self, "__class__", Instruction)
         self.__dict__.clear()
         self.__dict__["_text"] = text
 
@@ -130,7 +111,7 @@ class Instruction:
         """Name of the function called directly, or None."""
         if self.opcode != "call":
             return None
-        if "target" in self.__dict__:
+        if isinstance(self, _Apart):
             return self.target[1:].strip('"') if self.target[:1] == "@" else None
         assert self._text is not None
         match = _CALLEE.search(self._text)
@@ -173,7 +154,7 @@ class Instruction:
     def changed(self, parts: Parts, result: str | None = "") -> Instruction:
         """A copy with other parts; with another result where one is given."""
         self.operands  # noqa: B018  takes the text apart
-        made = Instruction.__new__(Instruction)
+        made = _Apart.__new__(_Apart)
         made.__dict__.update(self.__dict__, _text=None)
         made.__dict__.update(parts)
         if result != "":
@@ -206,3 +187,27 @@ class Instruction:
         kept = {name: node for name, node in self.metadata.items() if keep(name)}
         if len(kept) < len(self.metadata):
             self.metadata = kept
+
+
+class _Apart(Instruction):
+    """An instruction whose parts are known: those that are not its own are empty."""
+
+    type = VOID
+    flags = ()
+    operands = ()
+    predicate = ""
+    element = None
+    target = ""
+    tail = ""
+    convention = ""
+    result_attributes = ()
+    function_type = ""
+    attributes = ()
+    call_attributes = ()
+    labels = ()
+    numbers = ()
+    align = 0
+    ordering = ""
+    is_volatile = False
+    record = ""
+    metadata = _NONE

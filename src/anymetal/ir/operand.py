@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from anymetal.ir.types import I1, I32, I64, PTR, Float, Pointer, Type, Vector
 
 
-@dataclass(frozen=True)
-class Operand:
+class Operand(NamedTuple):
     """A value and its type. `text` is as LLVM prints it: `%x`, `@table`, `7`, `poison`, ..."""
 
     type: Type

@@ -239,6 +239,7 @@ class Layout:
 
     def __init__(self, types: Mapping[str, Type] | None = None) -> None:
         self._types = types or {}
+        self._sizes: dict[Type, int] = {}
 
     def resolved(self, kind: Type) -> Type:
         """What a named type stands for; other types as they are."""
@@ -277,7 +278,11 @@ class Layout:
 
     def size(self, kind: Type) -> int:
         """Bytes from one element of an array to the next: 16 for <3 x float>."""
-        kind = self.resolved(kind)
+        if kind not in self._sizes:
+            self._sizes[kind] = self._measured(self.resolved(kind))
+        return self._sizes[kind]
+
+    def _measured(self, kind: Type) -> int:
         if isinstance(kind, Array):
             return kind.count * self.size(kind.element)
         if isinstance(kind, Structure):

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 def instruction(of: Instruction) -> str:
     """An instruction's text, without indentation."""
-    result = f"{of.result} = " if of.result is not None else ""
     body = _WRITERS.get(of.opcode, _plain)(of)
-    return f"{result}{body}{attached(of.metadata)}"
+    if of.metadata:
+        body += attached(of.metadata)
+    return body if of.result is None else f"{of.result} = {body}"
 
 
 def attached(metadata: dict[str, str]) -> str:
@@ -29,7 +30,7 @@ def words(*parts: str | Iterable[str]) -> str:
 
 
 def _head(of: Instruction) -> str:
-    return words(of.opcode, of.flags)
+    return " ".join((of.opcode, *of.flags)) if of.flags else of.opcode
 
 
 def _listed(of: Instruction) -> str:
