@@ -8,6 +8,7 @@ import llvmlite.binding as llvm
 import pytest
 from tests.msl.sources import compile_program
 
+from anymetal.engines.cpu.target import HOST
 from anymetal.ir import Instruction, Module, UnknownInstruction, parse
 from anymetal.msl.prepare import prepare
 from anymetal.nouns import Source
@@ -34,7 +35,8 @@ def written_anew(text: str) -> Module:
 @pytest.mark.parametrize("name", NAMES)
 def test_kernel_means_the_same(name: str, optimise: bool) -> None:
     prepared = prepare(Source((KERNELS / f"{name}.metal").read_text()))
-    ir = compile_program(prepared, next(iter(prepared.entry_points)), optimise=optimise).ir
+    name = next(iter(prepared.entry_points))
+    ir = compile_program(prepared, name, {}, HOST, optimise=optimise).ir
     assert canonical(str(written_anew(ir))) == canonical(ir)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from anymetal.ir.operand import Operand
-from anymetal.ir.types import Type, UnknownType, read_type, word_type
+from anymetal.ir.types import Type, read_type, word_type
 
 _TOKEN = re.compile(
     r"""
@@ -112,7 +112,7 @@ class Reader:
     def type(self) -> Type:
         try:
             kind, self.at = read_type(self.tokens, self.at)
-        except UnknownType as error:
+        except (ValueError, IndexError) as error:
             raise self.fail("a type") from error
         return kind
 

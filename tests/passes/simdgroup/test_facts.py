@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from anymetal.passes.operands import Operand, Parsed
+from anymetal.ir import I1, I32, Instruction, Operand, Parts, Type, integer
 from anymetal.passes.simdgroup.facts import (
     LANE_NUMBERS,
     UNIFORM,
@@ -32,6 +32,10 @@ from anymetal.passes.simdgroup.facts import (
 from anymetal.passes.simdgroup.rules import GroupShape
 
 BITS = 32
+
+
+def _made(opcode: str, kind: Type, parts: Parts | None = None) -> Instruction:
+    return Instruction.of(opcode, "%r", Parts(type=kind) | (parts or Parts()))
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,7 @@ def test_arithmetic(opcode: str, left: Example, right: Example) -> None:
     function = ARITHMETIC[opcode]
     pairs = zip(left.values, right.values, strict=True)
     values = tuple(wrap(function(a, b), BITS) for a, b in pairs)
-    facts = binary(Parsed(opcode, "%r", "i32"), left.facts, right.facts)
+    facts = binary(_made(opcode, I32), left.facts, right.facts)
     holds(facts, values, BITS)
 
 
@@ -134,7 +138,7 @@ def test_arithmetic(opcode: str, left: Example, right: Example) -> None:
 def test_or_of_disjoint_bits_is_a_sum(left: Example, right: Example) -> None:
     pairs = list(zip(left.values, right.values, strict=True))
     assume(not any(a & b for a, b in pairs))
-    facts = binary(Parsed("or", "%r", "i32", flags="disjoint"), left.facts, right.facts)
+    facts = binary(_made("or", I32, Parts(flags=("disjoint",))), left.facts, right.facts)
     holds(facts, tuple(a | b for a, b in pairs), BITS)
 
 
@@ -145,13 +149,13 @@ def test_or_of_disjoint_bits_is_a_sum(left: Example, right: Example) -> None:
 @given(source=examples())
 def test_conversions(opcode: str, width: int, source: Example) -> None:
     values = tuple(unsigned(v) if opcode == "zext" else wrap(v, width) for v in source.values)
-    holds(cast(Parsed(opcode, "%r", f"i{width}"), source.facts, "i32"), values, width)
+    holds(cast(_made(opcode, integer(width)), source.facts, I32), values, width)
 
 
 @pytest.mark.parametrize(("opcode", "yes"), [("zext", 1), ("sext", -1)])
 def test_a_bit_of_each_lane_becomes_wider(opcode: str, yes: int) -> None:
     bits = known([int(lane < 13) for lane in range(WIDTH)])
-    wider = cast(Parsed(opcode, "%r", "i32"), bits, "i1")
+    wider = cast(_made(opcode, I32), bits, I1)
     assert wider.values == tuple(yes if lane < 13 else 0 for lane in range(WIDTH))
 
 
@@ -169,11 +173,11 @@ COMPARISONS = {
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(left=examples(), right=examples())
 def test_comparisons(predicate: str, left: Example, right: Example) -> None:
-    parsed = Parsed("icmp", "%r", "i1", predicate=predicate)
-    parsed.operands = [Operand("i32", "%a"), Operand("i32", "%b")]
+    instruction = _made("icmp", I1, Parts(predicate=predicate))
+    instruction.operands = (Operand(I32, "%a"), Operand(I32, "%b"))
     pairs = zip(left.values, right.values, strict=True)
     values = tuple(int(COMPARISONS[predicate](a, b)) for a, b in pairs)
-    holds(compare(parsed, left.facts, right.facts), values, 1)
+    holds(compare(instruction, left.facts, right.facts), values, 1)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -223,11 +227,11 @@ def test_the_leader_works_for_all_lanes() -> None:
         replace(UNIFORM, tag=("leader", 0)),
         replace(known(LANE_NUMBERS), tag=("lane", 0)),
     )
-    parsed = Parsed("icmp", "%r", "i1", predicate="eq")
-    parsed.operands = [Operand("i32", "%a"), Operand("i32", "%b")]
-    assert compare(parsed, leader, lane).values == (1,) * WIDTH
-    parsed.predicate = "ne"
-    assert compare(parsed, lane, leader).values == (0,) * WIDTH
+    instruction = _made("icmp", I1, Parts(predicate="eq"))
+    instruction.operands = (Operand(I32, "%a"), Operand(I32, "%b"))
+    assert compare(instruction, leader, lane).values == (1,) * WIDTH
+    instruction.predicate = "ne"
+    assert compare(instruction, lane, leader).values == (0,) * WIDTH
 
 
 @pytest.mark.parametrize(

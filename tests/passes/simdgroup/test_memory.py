@@ -18,6 +18,7 @@ from small_kernels import (
     vectorised,
 )
 
+from anymetal.ir import type_of
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.memory import mangled
 
@@ -269,4 +270,4 @@ def test_arrays_that_are_handed_on_are_a_copy_a_lane() -> None:
     [("<32 x float>", "v32f32"), ("half", "f16"), ("<8 x bfloat>", "v8bf16"), ("i24", "i24")],
 )
 def test_types_in_names_of_intrinsics(kind: str, name: str) -> None:
-    assert mangled(kind) == name
+    assert mangled(type_of(kind)) == name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from small_kernels import kernel_of
 
-from anymetal.passes.operands import read_instruction
+from anymetal.ir import Instruction
 from anymetal.passes.simdgroup.together import Stretch, stretch_of, touches_memory
 
 LANES = range(32)
@@ -54,7 +54,7 @@ def test_a_stretch_is_not_wider_than_a_kilobyte() -> None:
 
 def test_what_accesses_must_not_pass() -> None:
     def touches(text: str) -> bool:
-        return touches_memory(read_instruction(text))
+        return touches_memory(Instruction(text))
 
     assert touches("store i32 1, ptr %p, align 4")
     assert touches("%a = atomicrmw add ptr %p, i32 1 monotonic, align 4")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from anymetal.ir import (
+    METADATA,
     Block,
     Function,
     Instruction,
@@ -90,10 +91,14 @@ def _instructions(block: Block, types: Layout) -> Iterator[Instruction]:
 
 def _refuse_unusual(instruction: Instruction) -> None:
     """Takes an instruction apart; indirect and variadic calls have no vector form."""
+    if "addrspace(" in instruction.text:
+        raise UnknownInstruction(f"address spaces are erased: {instruction}")
     if instruction.opcode in ("switch", "#dbg_declare"):
         raise UnknownInstruction(f"not expected after normalisation: {instruction}")
     if instruction.target and (instruction.callee is None or instruction.function_type):
         raise UnknownInstruction(f"indirect call: {instruction}")
+    if any(operand.type is METADATA for operand in instruction.operands):
+        raise UnknownInstruction(f"metadata argument: {instruction}")
 
 
 def _part_type(instruction: Instruction, types: Layout) -> Type:
