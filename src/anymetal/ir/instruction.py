@@ -79,9 +79,6 @@ class Instruction:
         return getattr(self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "text":
-            object.__setattr__(self, name, value)
-            return
         if self._text is not None:
             self.operands  # noqa: B018  takes the text apart
             self.__dict__["_text"] = None
@@ -91,12 +88,6 @@ class Instruction:
     def text(self) -> str:
         """As LLVM prints it, without indentation."""
         return self._text if self._text is not None else write.instruction(self)
-
-    @text.setter
-    def text(self, text: str) -> None:
-        object.__setattr__(self, "__class__", Instruction)
-        self.__dict__.clear()
-        self.__dict__["_text"] = text
 
     def __str__(self) -> str:
         return self.text

@@ -95,10 +95,6 @@ class Function:
         """The `define` line with its brace."""
         return f"{self._signature.written('define')} {{" if self._signature else self._header
 
-    @header.setter
-    def header(self, text: str) -> None:
-        self._header, self._signature = text, None
-
     # ---- questions ---------------------------------------------------------------------------
 
     def instructions(self) -> Iterator[Instruction]:
@@ -266,12 +262,6 @@ class Module:
                 return read_attributes(line[line.index("{") + 1 : line.rindex("}")])
         return ()
 
-    def attributes(self, function: Function) -> tuple[str, ...]:
-        """The attributes of a function, those of its groups included."""
-        given = function.signature.attributes
-        groups = (self.attribute_group(word) for word in given if word[0] == "#")
-        return (*(word for word in given if word[0] != "#"), *(a for g in groups for a in g))
-
     # ---- changes -----------------------------------------------------------------------------
 
     def remove(self, function: Function) -> None:
@@ -285,22 +275,21 @@ class Module:
 
     def declare(
         self,
-        name: str | Signature,
-        kind: Type | None = None,
+        name: str,
+        kind: Type,
         parameters: Sequence[Type] = (),
         attributes: tuple[str, ...] = (),
     ) -> None:
         """Declares a function unless the module knows one of that name."""
-        if isinstance(name, str) and kind is None:
-            name = read_signature(name)
-        if isinstance(name, str):
-            assert kind is not None
-            listed = [Parameter(parameter) for parameter in parameters]
-            name = Signature(name, kind, listed, attributes=attributes)
-        mark = f"@{quoted(name.name)}("
+        listed = [Parameter(parameter) for parameter in parameters]
+        self.add_declaration(Signature(name, kind, listed, attributes=attributes))
+
+    def add_declaration(self, signature: Signature) -> None:
+        """Likewise for a signature, which can be variadic and have words in front."""
+        mark = f"@{quoted(signature.name)}("
         declared = any(line.startswith("declare ") and mark in line for line in self.lines)
-        if not declared and all(name.name != function.name for function in self.functions):
-            self.parts.append(name.written("declare"))
+        if not declared and all(signature.name != function.name for function in self.functions):
+            self.parts.append(signature.written("declare"))
 
     def metadata(self, number: int, contents: str) -> str:
         """A metadata node of our own, by its name; equal calls give the same one."""

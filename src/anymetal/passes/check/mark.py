@@ -68,7 +68,7 @@ def mark(module: Module, author_file: str, *, numbers: bool) -> None:
         elif file.endswith(_VECTOR_HEADERS) and numbers:
             _mark_function(function, integers=False, numbers=True)
     for name in MARKS:
-        module.declare(Signature(name, VOID, [], is_variadic=True))
+        module.add_declaration(Signature(name, VOID, [], is_variadic=True))
 
 
 def _mark_function(function: Function, *, integers: bool, numbers: bool) -> None:

@@ -18,7 +18,8 @@ from anymetal.ir import (
     Signature,
     constant,
 )
-from anymetal.passes.lower.machine import GROUP_MAIN, STOP, THREAD_MAIN
+from anymetal.passes.lower.machine import GROUP_MAIN, STOP, THREAD_MAIN, kept_attributes
+from anymetal.passes.rewrite import rewrite
 from anymetal.passes.simdgroup.kernel import read_kernel
 from anymetal.passes.simdgroup.rules import POSITION, SIMD, GroupShape
 from anymetal.passes.simdgroup.vectorise import Vectoriser
@@ -31,13 +32,15 @@ def replace_suspends(module: Module) -> None:
     """`am_suspend` returns whether to leave; vector code leaves only at barriers, its own way."""
     function = module.function(THREAD_MAIN)
     group = module.new_attribute_group(_STOPS)
-    for block in function.blocks:
-        for call in [i for i in block.instructions if i.callee == "am_suspend"]:
-            build = Builder(function.fresh)
-            build.call(VOID, STOP, call.operands, call_attributes=(group,))
-            nothing = constant(I8, 0)
-            build.add(nothing, nothing, name=call.result or "")
-            block.replace(call, build.made)
+
+    def emit(build: Builder, call: Instruction) -> bool:
+        if call.callee != "am_suspend":
+            return False
+        build.call(VOID, STOP, call.operands, call_attributes=(group,))
+        build.add(constant(I8, 0), constant(I8, 0), name=call.result or "")
+        return True
+
+    rewrite(function, emit)
     module.declare(STOP, VOID, [I32], (group,))
 
 
@@ -45,15 +48,19 @@ def split_position_loads(module: Module) -> bool:
     """Reads x and y of a position apart, where clang reads both at once; whether there were any."""
     function = module.function(THREAD_MAIN)
     offsets = {function.parameters[1].name: 0}
-    found = False
-    for block in function.blocks:
-        for instruction in list(block.instructions):
-            if instruction.opcode == "getelementptr":
-                _note_offset(instruction, offsets)
-            elif _is_of_two(instruction, offsets):
-                block.replace(instruction, _both_halves(function, instruction))
-                found = True
-    return found
+    found = []
+
+    def emit(build: Builder, instruction: Instruction) -> bool:
+        if instruction.opcode == "getelementptr":
+            _note_offset(instruction, offsets)
+        if not _is_of_two(instruction, offsets):
+            return False
+        _read_apart(build, instruction)
+        found.append(instruction)
+        return True
+
+    rewrite(function, emit)
+    return bool(found)
 
 
 def _is_of_two(load: Instruction, offsets: dict[str, int]) -> bool:
@@ -70,14 +77,12 @@ def _note_offset(step: Instruction, offsets: dict[str, int]) -> None:
         offsets[step.result] = offsets[step.pointer.text] + distance
 
 
-def _both_halves(function: Function, load: Instruction) -> list[Instruction]:
-    build = Builder(function.fresh, stem="am.half")
+def _read_apart(build: Builder, load: Instruction) -> None:
     low = build.load(I32, load.pointer, align=4)
     high = build.load(I32, build.offset(load.pointer, 4), align=4)
     low, high = (build.cast("zext", half, I64) for half in (low, high))
     high = build.shl(high, constant(I64, 32))
     build.binary("or", high, low, ("disjoint",), name=load.result or "")
-    return build.made
 
 
 def drop_group_loop(module: Module) -> None:
@@ -109,12 +114,12 @@ def vectorise(module: Module, shape: GroupShape, heaviest: int = HEAVIEST) -> Ve
         helper.signature.attributes += attributes
         module.add(helper)
     for declaration in vectoriser.declarations:
-        module.declare(declaration)
+        module.add_declaration(declaration)
     module.metadata(0, "")
     return Vectorised(vectoriser.has_barriers)
 
 
 def _lasting_attributes(module: Module, function: Function) -> tuple[str, ...]:
-    """Target and floating-point attributes: the others describe the body that is replaced."""
-    given = module.attributes(function)
-    return tuple(a for a in given if a[0] == '"' and not a.startswith(_WIDTH_HINTS))
+    """The widths of vectors are those of the body that is replaced."""
+    kept = kept_attributes(module, function)
+    return tuple(attribute for attribute in kept if not attribute.startswith(_WIDTH_HINTS))
