@@ -39,7 +39,7 @@ def test_every_step_works_and_its_own_kernels_are_clean(width: int, metal_report
 
 def test_kernel_and_script_fit_into_80_columns() -> None:
     for path in (steps.KERNEL, steps.SCRIPT):
-        assert max(len(line) for line in path.read_text().splitlines()) <= 67
+        assert max(len(line) for line in path.read_text().splitlines()) <= 68
 
 
 def test_wrong_kernel_fails_the_tour(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ class Tour:
         self.console.print(Padding(Text.from_markup(text), (0, 2)))
 
     def show(self, thing: object) -> None:
-        self.console.print(Padding(thing, (1, 4)))  # type: ignore[arg-type]
+        self.console.print(Padding(thing, (1, 0, 1, 4)))  # type: ignore[arg-type]
 
     def code(self, text: str, language: str, first_line: int = 1, *, numbers: bool = True) -> None:
         self.show(
@@ -138,7 +138,7 @@ def run_mac_script(tour: Tour) -> bool:
         command = [sys.executable, str(SCRIPT)]
         where = environment() if tour.build is not None else dict(os.environ)
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=where)
-    tour.show(Text((done.stdout if done.returncode == 0 else done.stderr).strip()))
+    tour.show(Text((done.stdout if done.returncode == 0 else done.stderr).rstrip()))
     if done.returncode:
         tour.say("[red]The script failed.[/]")
     return done.returncode == 0
