@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anymetal.evidence.health import Health
+from anymetal.evidence.health import DTYPES, Health
 from anymetal.evidence.judge import TIMES_TORCH, Judgement
 from anymetal.evidence.machine import Machine
-
-DTYPES = ("fp32", "fp16", "bf16")
 
 _TEXT = """# Accuracy
 

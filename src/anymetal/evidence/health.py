@@ -14,6 +14,9 @@ from anymetal.evidence.exercise import Exercise, spread
 from anymetal.evidence.judge import Judgement, judge, worst
 from anymetal.ops.declare import AnyOperator
 
+DTYPES = ("fp32", "fp16", "bf16")
+"""The names of the dtypes that reports have columns for."""
+
 
 @dataclass(frozen=True)
 class Finding:

@@ -17,13 +17,10 @@ from rich.text import Text
 from anymetal.cli.operators import Device, Names, chosen_device, chosen_operators, with_progress
 from anymetal.cli.screen import Json, console, finish
 from anymetal.evidence import accuracy, health_page
-from anymetal.evidence.health import Health, Plan, compare_engines, examine, passed
+from anymetal.evidence.health import DTYPES, Health, Plan, compare_engines, examine, passed
 from anymetal.evidence.judge import Judgement
 from anymetal.evidence.machine import describe
 from anymetal.ops.declare import AnyOperator
-
-DTYPES = ("fp32", "fp16", "bf16")
-
 
 app = typer.Typer()
 
