@@ -192,8 +192,8 @@ class Checked:
         mark(raw, clang.INPUT_NAME, numbers=self.numbers)
         inline_everything(raw)
         inlined = jit.inlined(str(raw))
-        refuse_unset_constants(program, inlined)
         module = parse(inlined)
+        refuse_unset_constants(program, module)
         places = _Places(program, DebugInfo(module))
         read_only = {a.index for a in program.arguments if a.is_const and a.index is not None}
         instrumented = Instrument(module, clang.INPUT_NAME, read_only, _STATE_BYTES).run()

@@ -183,6 +183,20 @@ class Global:
     type: Type
     initialiser: str
 
+    @property
+    def value(self) -> Operand:
+        return Operand(self.type, Reader(self.initialiser).value())
+
+    @property
+    def members(self) -> list[Operand]:
+        """The parts of a structure's value."""
+        reader, found = Reader(self.initialiser), []
+        reader.expect("{")
+        while not reader.accept("}"):
+            found.append(reader.operand())
+            reader.accept(",")
+        return found
+
 
 def _read_global(line: str) -> Global | None:
     """None for aliases and the like."""
@@ -266,6 +280,10 @@ class Module:
 
     def remove(self, function: Function) -> None:
         self.parts.remove(function)
+
+    def remove_globals(self, prefix: str) -> None:
+        """Takes out the globals whose names begin so."""
+        self.parts = [p for p in self.parts if not (isinstance(p, str) and p.startswith(prefix))]
 
     def replace(self, old: Function, new: Function) -> None:
         self.parts[self.parts.index(old)] = new

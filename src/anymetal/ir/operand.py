@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 from typing import NamedTuple
+=======
+import re
+from dataclasses import dataclass
+>>>>>>> 57a9be9 (Argument descriptions, unset constants and coroutine frames are read from typed IR)
 
 from anymetal.ir.types import I1, I32, I64, PTR, Float, Pointer, Type, Vector
 
@@ -29,8 +34,22 @@ class Operand(NamedTuple):
             return int(self.text)
         return {"true": 1, "false": 0}.get(self.text)
 
+    @property
+    def string(self) -> str | None:
+        """The text of a constant array of characters, without zeros behind it."""
+        if not self.text.startswith('c"'):
+            return None
+        return _ESCAPE.sub(_unescaped, self.text[2:-1]).rstrip("\0")
+
     def __str__(self) -> str:
         return f"{self.type} {self.text}"
+
+
+_ESCAPE = re.compile(r"\\(\\|[0-9A-F]{2})")
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return "\\" if match[1] == "\\" else chr(int(match[1], 16))
 
 
 def constant(kind: Type, number: int) -> Operand:

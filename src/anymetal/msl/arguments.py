@@ -11,20 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from anymetal.ir import Global, Module, parse
 from anymetal.machine.layout import Described
 from anymetal.msl import clang
 from anymetal.msl.spelling import metal_spelling
 from anymetal.msl.unit import make_unit
 from anymetal.nouns import Argument, DeclaredField, EntryPoint, Field, Prepared, Target
 
-# am_argument_<entry>_<parameter>, with _<number> behind it for a field of a struct.
-_DESCRIPTION = re.compile(
-    r'^@am_argument_(\d+(?:_\d+)+) = .*?\{ i32 (\d+), i32 (\d+), i32 (\d+), \[\d+ x i8\] c"'
-    r'((?:[^"\\]|\\[0-9A-F]{2})*)" \}.*\n',
-    re.MULTILINE,
-)
-_ANY = re.compile(r"^@am_argument_\d+(?:_\d+)+ = .*\n", re.MULTILINE)
-_PRESENT = re.compile(r"^@am_argument_present_(\d+) = .*? constant i8 (\d+).*\n", re.MULTILINE)
+# @am_argument_<entry>_<parameter>, with _<number> behind it for a field of a struct.
+_ARGUMENT, _PRESENT = "@am_argument_", "@am_argument_present_"
 _ELEMENT = re.compile(r"\[Element = (.*)\]$")
 _ARRAY = re.compile(r"^(.*?)((?:\[\d+\])+)$")
 
@@ -94,18 +89,31 @@ def presence_text(entry: EntryPoint) -> str:
     )
 
 
-def read_descriptions(ir: str, entry: EntryPoint) -> tuple[str, dict[int, Description]]:
-    """Takes the constants of one kernel out of the IR."""
-    present = {int(match[1]): match[2] != "0" for match in _PRESENT.finditer(ir)}
-    descriptions = _descriptions(_found(ir), entry, 0, present)
-    return _PRESENT.sub("", _ANY.sub("", ir)), descriptions
-
-
-def _found(ir: str) -> dict[str, Description]:
-    return {
-        match[1]: Description(_metal_type(match[5]), int(match[2]), int(match[3]), int(match[4]))
-        for match in _DESCRIPTION.finditer(ir)
+def read_descriptions(module: Module, entry: EntryPoint) -> dict[int, Description]:
+    """Takes the constants of one kernel out of the module."""
+    present = {
+        int(name.removeprefix(_PRESENT)): bool(variable.value.integer)
+        for name, variable in module.globals.items()
+        if name.startswith(_PRESENT)
     }
+    descriptions = _descriptions(_found(module), entry, 0, present)
+    module.remove_globals(_ARGUMENT)
+    return descriptions
+
+
+def _found(module: Module) -> dict[str, Description]:
+    return {
+        name.removeprefix(_ARGUMENT): _description(variable)
+        for name, variable in module.globals.items()
+        if name.startswith(_ARGUMENT) and not name.startswith(_PRESENT)
+    }
+
+
+def _description(variable: Global) -> Description:
+    """Reads an am_description (anymetal/entry.h)."""
+    *numbers, text = variable.members
+    size, align, flags = (number.integer or 0 for number in numbers)
+    return Description(_metal_type(text.string or ""), size, align, flags)
 
 
 def _descriptions(
@@ -180,7 +188,7 @@ def describe_kernels(prepared: Prepared, target: Target) -> dict[str, tuple[Argu
     result = clang.compile_to_ir(unit.text, target, fast_math=prepared.source.fast_math)
     if not result.ok:
         unit.raise_errors(result.messages)
-    found = _found(result.output)
+    found = _found(parse(result.output))
     return {
         entry.name: make_arguments(entry, _descriptions(found, entry, number, {}))
         for number, entry in enumerate(entries)
@@ -189,6 +197,5 @@ def describe_kernels(prepared: Prepared, target: Target) -> dict[str, tuple[Argu
 
 def _metal_type(text: str) -> str:
     """`auto am_describe_element(unsigned int) [Element = metal::vec<float, 4>]` -> `float4`."""
-    text = re.sub(r"\\([0-9A-F]{2})", lambda match: chr(int(match[1], 16)), text).rstrip("\0")
     match = _ELEMENT.search(text)
     return metal_spelling(match[1] if match else text)

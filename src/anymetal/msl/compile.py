@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from anymetal.errors import KernelSyntaxError, UnsetConstantError
+from anymetal.ir import Module, parse
 from anymetal.msl import clang
 from anymetal.msl.arguments import Description, make_arguments, read_descriptions
 from anymetal.msl.diagnostics import Problem, raise_problems
@@ -14,6 +14,8 @@ from anymetal.msl.initialisers import UnknownValue, evaluate_initialisers
 from anymetal.msl.strict_kernels import builtin_takes, invalid_type_text
 from anymetal.msl.unit import make_unit
 from anymetal.nouns import EntryPoint, Prepared, Program, Scalar, Target
+
+_UNSET = "@am_unset_constant_"  # msl/unit.py: what stands for a constant without a value
 
 
 def compile_program(
@@ -35,15 +37,16 @@ def compile_program(
     result = clang.compile_to_ir(unit.text, target, fast_math=fast_math, optimise=optimise)
     if not result.ok:
         unit.raise_errors(result.messages)
+    module = parse(result.output)
     try:
-        output = evaluate_initialisers(result.output)
+        module = evaluate_initialisers(module)
     except UnknownValue as error:
         unit.refuse_values(error.names, str(error))
-    ir, descriptions = read_descriptions(output, entry)
+    descriptions = read_descriptions(module, entry)
     _check_types(prepared, entry, descriptions)
     program = Program(
         entry=entry,
-        ir=ir,
+        ir=str(module),
         arguments=make_arguments(entry, descriptions),
         source_map=prepared.source_map,
         constants=tuple(prepared.function_constants.values()),
@@ -51,7 +54,7 @@ def compile_program(
         first_line=unit.first_line,
     )
     if optimise:
-        refuse_unset_constants(program, result.output)
+        refuse_unset_constants(program, module)
     return program
 
 
@@ -67,9 +70,11 @@ def _by_index(prepared: Prepared, constants: Mapping[int | str, Scalar]) -> dict
     return values
 
 
-def refuse_unset_constants(program: Program, ir: str) -> None:
+def refuse_unset_constants(program: Program, module: Module) -> None:
     """Raises where optimised code of a program still needs a constant that nobody set."""
-    used = sorted({int(number) for number in re.findall(r"@am_unset_constant_(\d+)\b", ir)})
+    used = sorted(
+        int(name.removeprefix(_UNSET)) for name in module.globals if name.startswith(_UNSET)
+    )
     if not used:
         return
     names = {constant.index: constant.name for constant in program.constants}

@@ -14,12 +14,12 @@ import sys
 from pathlib import Path
 
 from anymetal import settings
-from anymetal.ir import Function, Global, Module, named_global, parse
+from anymetal.ir import Function, Global, Module, named_global
+from anymetal.ir.tokens import Reader
 
 _CONSTRUCTORS = "@llvm.global_ctors"
 _UNSET = "@am_unset_constant_"
 _EVALUATOR = Path(__file__).parent / "evaluate.py"
-_NAME = re.compile(r"@[-\w.$]+")
 _MANGLED = re.compile(r"(\d+)")
 
 
@@ -31,17 +31,17 @@ class UnknownValue(Exception):
         self.names = names
 
 
-def evaluate_initialisers(ir: str) -> str:
+def evaluate_initialisers(module: Module) -> Module:
     """The same program with each variable's value in place of the code that computes it."""
-    if _CONSTRUCTORS not in ir:
-        return ir
-    module = parse(ir)
-    constructors = _NAME.findall(module.globals[_CONSTRUCTORS].initialiser)
+    listed = module.globals.get(_CONSTRUCTORS)
+    if listed is None:
+        return module
+    constructors = [token for token in Reader(listed.initialiser).tokens if token[:1] == "@"]
     variables = [one for one in module.globals.values() if _is_computed(one)]
     needed = _reachable(module, constructors)
     values = _evaluated(module, constructors, variables, needed)
     _name_unset_constants(module, variables, needed)
-    return str(_with_values(module, variables, values, constructors))
+    return _with_values(module, variables, values, constructors)
 
 
 def _is_computed(one: Global) -> bool:

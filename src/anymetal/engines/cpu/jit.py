@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import functools
 import platform
-import re
 import threading
 
 import llvmlite.binding as llvm
 
 from anymetal.ir import parse
 from anymetal.passes.lower import bfloat
+from anymetal.passes.lower.coroutine import COROUTINE
+from anymetal.passes.lower.machine import THREAD_MAIN
 
 # llvmlite's own lock covers single calls; a pass pipeline and its target machine need one of ours.
 _lock = threading.Lock()
 
-# The parameter of the functions that LLVM makes of a coroutine.
-_FRAME_PARAMETER = re.compile(r"^(define .*@am_coroutine\.\w+\(ptr )", re.MULTILINE)
+# What the names of the functions begin with that LLVM makes of a coroutine.
+_SPLIT = f"{COROUTINE}."
 
 
 @functools.cache
@@ -76,7 +77,7 @@ def normalised(ir: str, *, combine: bool = False) -> str:
         if combine:
             manager.add_instruction_combine_pass()
         _run(manager, module)
-        if " = alloca " in str(module.get_function("am_thread_main")):
+        if _has_variables(module.get_function(THREAD_MAIN)):
             # Loops over arrays of a thread: unrolled, the arrays become registers.
             _run_pipeline(module, _target_machine(2), 2, vectorise=False)
         manager = llvm.create_new_module_pass_manager()
@@ -87,6 +88,10 @@ def normalised(ir: str, *, combine: bool = False) -> str:
         manager.add_dead_code_elimination_pass()
         _run(manager, module)
         return str(module)
+
+
+def _has_variables(function: llvm.ValueRef) -> bool:
+    return any(i.opcode == "alloca" for block in function.blocks for i in block.instructions)
 
 
 def in_registers(ir: str) -> str:
@@ -141,8 +146,14 @@ def _with_private_frames(module: llvm.ModuleRef) -> llvm.ModuleRef:
     Told so, it keeps what a loop carries in registers instead of writing it to the frame each time.
     """
     text = str(module)
-    marked = _FRAME_PARAMETER.sub(r"\1noalias ", text)
-    return module if marked == text else llvm.parse_assembly(marked)
+    if f"@{_SPLIT}" not in text:
+        return module
+    read = parse(text)
+    for function in read.functions:
+        if function.name.startswith(_SPLIT):
+            frame = function.parameters[0]
+            frame.attributes = ("noalias", *frame.attributes)
+    return llvm.parse_assembly(str(read))
 
 
 def _run_pipeline(
