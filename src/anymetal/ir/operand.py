@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from typing import NamedTuple
-=======
 import re
-from dataclasses import dataclass
->>>>>>> 57a9be9 (Argument descriptions, unset constants and coroutine frames are read from typed IR)
+from typing import NamedTuple
 
 from anymetal.ir.types import I1, I32, I64, PTR, Float, Pointer, Type, Vector
 

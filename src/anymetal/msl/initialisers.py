@@ -123,7 +123,7 @@ def _name_unset_constants(module: Module, variables: list[Global], needed: list[
     makers = [_globals_of(function) for function in needed] if unset else []
     names = {variable.name for variable in variables}
     while found := {
-        name: unset[next(iter(made & unset.keys()))]
+        name: unset[min(made & unset.keys())]
         for made in makers
         if made & unset.keys()
         for name in (made & names) - unset.keys()
