@@ -52,7 +52,7 @@ class Layout:
         try:
             if self._is_flat and len(named) == len(self._names):
                 return self._struct.pack(*[named[name] for name in self._names])
-            return self._struct.pack(*_flattened(self._members, named))
+            return self._struct.pack(*_flattened(self._members, named, []))
         except (KeyError, TypeError, ValueError, OverflowError, struct.error):
             self._explain(self._members, named, "")
             raise
@@ -162,15 +162,20 @@ def _format(leaves: Sequence[tuple[int, int, str]], size: int) -> str:
     return "".join([*parts, f"{size - end}x"])
 
 
-def _flattened(members: Sequence[_Member], values: Mapping[str, Any]) -> Iterator[Any]:
+def _flattened(members: Sequence[_Member], values: Mapping[str, Any], into: list[Any]) -> list[Any]:
+    """The numbers of a struct in the order of memory, appended to a list: quicker than yielding."""
     if len(values) != len(members):
         raise KeyError
     for member in members:
-        for item in _nested(values[member.name], member.extents):
-            if member.members:
-                yield from _flattened(member.members, as_mapping(item))
-            else:
-                yield member.number(item)
+        value = values[member.name]
+        if member.is_plain:
+            into.append(value)
+        elif member.members:
+            for item in _nested(value, member.extents) if member.extents else (value,):
+                _flattened(member.members, as_mapping(item), into)
+        else:
+            into.extend(member.number(item) for item in _nested(value, member.extents))
+    return into
 
 
 def _nested(value: Any, extents: Sequence[int]) -> Iterator[Any]:
@@ -196,7 +201,7 @@ def is_named(value: object) -> bool:
 
 def as_mapping(values: Any) -> Mapping[str, Any]:
     """Values by name; a TypeError for what has none."""
-    if isinstance(values, Mapping):
+    if type(values) is dict or isinstance(values, Mapping):
         return values
     if hasattr(values, "_asdict"):
         named: Mapping[str, Any] = values._asdict()

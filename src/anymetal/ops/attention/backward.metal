@@ -12,19 +12,17 @@ template <typename T>
 [[kernel]] void attention_delta(device const T* gradient [[buffer(0)]],
                                 device const T* result [[buffer(1)]],
                                 device float* deltas [[buffer(2)]],
-                                constant long* numbers [[buffer(3)]],
-                                constant long* strides [[buffer(4)]],
+                                constant Numbers& numbers [[buffer(3)]],
                                 uint in_grid [[thread_position_in_grid]],
                                 uint lane [[thread_index_in_simdgroup]]) {
-  const Sizes sizes = sizes_of(numbers);
   const uint row = in_grid / 32;
-  const uint query = row % sizes.queries;
-  const uint head = row / sizes.queries % sizes.heads;
-  const uint sample = row / sizes.queries / sizes.heads;
-  gradient += sample * strides[0] + head * strides[1] + query * strides[2];
-  result += sample * strides[3] + head * strides[4] + query * strides[5];
+  const uint query = row % numbers.queries;
+  const uint head = row / numbers.queries % numbers.heads;
+  const uint sample = row / numbers.queries / numbers.heads;
+  gradient += start_of(numbers.gradient, sample, head, query);
+  result += start_of(numbers.result, sample, head, query);
   float sum = 0.0f;
-  for (uint column = lane; column < sizes.value_width; column += 32)
+  for (uint column = lane; column < numbers.value_width; column += 32)
     sum = fma(float(gradient[column]), float(result[column]), sum);
   sum = simd_sum(sum);
   if (lane == 0) deltas[row] = sum;
@@ -100,8 +98,7 @@ struct Queries {
   }
 };
 
-// Strides: batch, head and row of queries, keys, values, gradients and results (of the queries'
-// gradient here), and four of the mask. The gradient of the mask is dense.
+// The result is the gradient of the queries; that of the mask is dense.
 template <typename T, typename M, uint width, bool ragged, uint count, uint options>
 [[kernel]] void attention_query_gradient(
     device const T* queries [[buffer(0)]], device const T* keys [[buffer(1)]],
@@ -109,8 +106,7 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
     device const float* logarithms [[buffer(4)]], device const float* deltas [[buffer(5)]],
     device const M* mask [[buffer(6)]], device const float* slopes [[buffer(7)]],
     device T* result [[buffer(8)]], device float* slope_gradients [[buffer(9)]],
-    device float* mask_gradient [[buffer(10)]], constant long* numbers [[buffer(11)]],
-    constant long* strides [[buffer(12)]], constant float* factors [[buffer(13)]],
+    device float* mask_gradient [[buffer(10)]], constant Numbers& numbers [[buffer(11)]],
     uint3 group [[threadgroup_position_in_grid]], uint3 groups [[threadgroups_per_grid]],
     uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]],
     uint simds [[simdgroups_per_threadgroup]]) {
@@ -118,47 +114,46 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
   constexpr uint stride = tile_stride<T, width>();
   threadgroup T key_tile[rows * stride];
   threadgroup T value_tile[rows * stride];
-  const Sizes sizes = sizes_of(numbers);
   const Team team = {lane, simd, simds};
   const uint first_query = (groups.x - 1 - group.x) * simds * 8;
-  const uint last_query = min(first_query + simds * 8, sizes.queries) - 1;
+  const uint last_query = min(first_query + simds * 8, numbers.queries) - 1;
   const uint head = group.y;
   const uint sample = group.z;
-  keys += sample * strides[3] + head / sizes.shared_by * strides[4];
-  values += sample * strides[6] + head / sizes.shared_by * strides[7];
+  keys += start_of(numbers.key, sample, head / numbers.shared_by, 0);
+  values += start_of(numbers.value, sample, head / numbers.shared_by, 0);
 
   Queries<T, M, width, options> block;
   block.at = lane_of(lane);
   const uint query = first_query + simd * 8 + block.at.row;
-  const bool present = query < sizes.queries;
+  const bool present = query < numbers.queries;
   block.row = min(query, last_query);
-  const long place = (long(sample) * sizes.heads + head) * sizes.queries + block.row;
-  block.seen = present ? keys_of(query, sizes) : Range{0, 0};
-  block.scores = scores_of<M, options>(sample, head, mask, slopes, strides + 15, factors, sizes);
+  const long place = (long(sample) * numbers.heads + head) * numbers.queries + block.row;
+  block.seen = present ? keys_of(query, numbers) : Range{0, 0};
+  block.scores = scores_of<M, options>(sample, head, mask, slopes, numbers);
   block.base = present ? exponent_base(logarithms[place]) : INFINITY;
   block.delta = deltas[place];
   block.slope_gradient = 0.0f;
-  block.mask_gradient = mask_gradient + place * sizes.keys;
-  block.keys = present ? sizes.keys : 0;
+  block.mask_gradient = mask_gradient + place * numbers.keys;
+  block.keys = present ? numbers.keys : 0;
   load_rows<width>(block.query,
-                   queries + sample * strides[0] + head * strides[1] + block.row * strides[2],
-                   present, sizes.width, block.at);
+                   queries + start_of(numbers.query, sample, head, block.row),
+                   present, numbers.width, block.at);
   load_rows<width>(block.gradient,
-                   gradients + sample * strides[9] + head * strides[10] + block.row * strides[11],
-                   present, sizes.value_width, block.at);
+                   gradients + start_of(numbers.gradient, sample, head, block.row),
+                   present, numbers.value_width, block.at);
   clear_rows<width>(block.sum);
 
-  Walk walk = walk_of(keys_of(first_query, sizes), keys_of(last_query, sizes), rows);
+  Walk walk = walk_of(keys_of(first_query, numbers), keys_of(last_query, numbers), rows);
   // The gradient of a mask is written for every key, but not by rows that are not there.
-  if ((options & wants_mask_gradient) != 0) walk = {0, 0, 0, (sizes.keys + rows - 1) / rows};
+  if ((options & wants_mask_gradient) != 0) walk = {0, 0, 0, (numbers.keys + rows - 1) / rows};
   for (uint tile = walk.first; tile < walk.end; ++tile) {
     const uint first_key = tile * rows;
-    const uint here = min(rows, sizes.keys - first_key);
+    const uint here = min(rows, numbers.keys - first_key);
     threadgroup_barrier(mem_flags::mem_threadgroup);  // the tile before has been used
-    load_tile<rows, width, ragged, count>(key_tile, keys + first_key * strides[5], strides[5], here,
-                                          sizes.width, team);
-    load_tile<rows, width, ragged, count>(value_tile, values + first_key * strides[8], strides[8],
-                                          here, sizes.value_width, team);
+    load_tile<rows, width, ragged, count>(key_tile, keys + first_key * numbers.key.row, numbers.key.row, here,
+                                          numbers.width, team);
+    load_tile<rows, width, ragged, count>(value_tile, values + first_key * numbers.value.row, numbers.value.row,
+                                          here, numbers.value_width, team);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (tile >= walk.whole_first && tile < walk.whole_end)
       block.template attend<false, rows>(key_tile, value_tile, first_key);
@@ -168,8 +163,8 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
 
   const float slope_gradient = row_sum(block.slope_gradient);
   if (!present) return;
-  store_rows<width>(result + sample * strides[12] + head * strides[13] + query * strides[14],
-                    block.sum, block.scores.scale, sizes.width, block.at);
+  store_rows<width>(result + start_of(numbers.result, sample, head, query),
+                    block.sum, block.scores.scale, numbers.width, block.at);
   if ((options & has_slopes) != 0 && block.at.column == 0) slope_gradients[place] = slope_gradient;
 }
 
@@ -213,7 +208,7 @@ struct Keys {
   }
 };
 
-// Strides as above; results are the gradients of keys, then those of values.
+// Results are the gradients of keys, then those of values.
 template <typename T, typename M, uint width, bool ragged, uint count, uint options>
 [[kernel]] void attention_key_gradient(
     device const T* queries [[buffer(0)]], device const T* keys [[buffer(1)]],
@@ -221,8 +216,7 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
     device const float* logarithms [[buffer(4)]], device const float* deltas [[buffer(5)]],
     device const M* mask [[buffer(6)]], device const float* slopes [[buffer(7)]],
     device T* key_result [[buffer(8)]], device T* value_result [[buffer(9)]],
-    constant long* numbers [[buffer(10)]], constant long* strides [[buffer(11)]],
-    constant float* factors [[buffer(12)]], uint3 group [[threadgroup_position_in_grid]],
+    constant Numbers& numbers [[buffer(10)]], uint3 group [[threadgroup_position_in_grid]],
     uint in_group [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]], uint simds [[simdgroups_per_threadgroup]]) {
   constexpr uint rows = tile_rows<T, width>();
@@ -231,44 +225,43 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
   threadgroup T gradient_tile[rows * stride];
   threadgroup float bases[rows];
   threadgroup float delta_tile[rows];
-  const Sizes sizes = sizes_of(numbers);
   const Team team = {lane, simd, simds};
   const uint first_key = group.x * simds * 8;
-  const uint last_key = min(first_key + simds * 8, sizes.keys) - 1;
+  const uint last_key = min(first_key + simds * 8, numbers.keys) - 1;
   const uint key_head = group.y;
   const uint sample = group.z;
 
   Keys<T, M, width, options> block;
   block.at = lane_of(lane);
   const uint key = first_key + simd * 8 + block.at.row;
-  const bool present = key < sizes.keys;
+  const bool present = key < numbers.keys;
   block.row = min(key, last_key);
-  block.seen_by = present ? queries_of(key, sizes) : Range{0, 0};
+  block.seen_by = present ? queries_of(key, numbers) : Range{0, 0};
   load_rows<width>(block.key,
-                   keys + sample * strides[3] + key_head * strides[4] + block.row * strides[5],
-                   present, sizes.width, block.at);
+                   keys + start_of(numbers.key, sample, key_head, block.row),
+                   present, numbers.width, block.at);
   load_rows<width>(block.value,
-                   values + sample * strides[6] + key_head * strides[7] + block.row * strides[8],
-                   present, sizes.value_width, block.at);
+                   values + start_of(numbers.value, sample, key_head, block.row),
+                   present, numbers.value_width, block.at);
   clear_rows<width>(block.key_sum);
   clear_rows<width>(block.value_sum);
 
-  const Walk walk = walk_of(queries_of(first_key, sizes), queries_of(last_key, sizes), rows);
-  for (uint i = 0; i < sizes.shared_by; ++i) {
-    const uint head = key_head * sizes.shared_by + i;
-    const long place = (long(sample) * sizes.heads + head) * sizes.queries;
-    device const T* head_queries = queries + sample * strides[0] + head * strides[1];
-    device const T* head_gradients = gradients + sample * strides[9] + head * strides[10];
-    block.scores = scores_of<M, options>(sample, head, mask, slopes, strides + 15, factors, sizes);
+  const Walk walk = walk_of(queries_of(first_key, numbers), queries_of(last_key, numbers), rows);
+  for (uint i = 0; i < numbers.shared_by; ++i) {
+    const uint head = key_head * numbers.shared_by + i;
+    const long place = (long(sample) * numbers.heads + head) * numbers.queries;
+    device const T* head_queries = queries + start_of(numbers.query, sample, head, 0);
+    device const T* head_gradients = gradients + start_of(numbers.gradient, sample, head, 0);
+    block.scores = scores_of<M, options>(sample, head, mask, slopes, numbers);
     for (uint tile = walk.first; tile < walk.end; ++tile) {
       const uint first_query = tile * rows;
-      const uint here = min(rows, sizes.queries - first_query);
+      const uint here = min(rows, numbers.queries - first_query);
       threadgroup_barrier(mem_flags::mem_threadgroup);  // the tile before has been used
-      load_tile<rows, width, ragged, count>(query_tile, head_queries + first_query * strides[2],
-                                            strides[2], here, sizes.width, team);
+      load_tile<rows, width, ragged, count>(query_tile, head_queries + first_query * numbers.query.row,
+                                            numbers.query.row, here, numbers.width, team);
       load_tile<rows, width, ragged, count>(gradient_tile,
-                                            head_gradients + first_query * strides[11], strides[11],
-                                            here, sizes.value_width, team);
+                                            head_gradients + first_query * numbers.gradient.row, numbers.gradient.row,
+                                            here, numbers.value_width, team);
       if (in_group < rows) {
         const bool inside = in_group < here;
         bases[in_group] = inside ? exponent_base(logarithms[place + first_query + in_group]) : 0.0f;
@@ -287,9 +280,9 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
   if (!present) return;
   const long row_of_key = key;
   store_rows<width>(
-      key_result + sample * strides[12] + key_head * strides[13] + row_of_key * strides[14],
-      block.key_sum, block.scores.scale, sizes.width, block.at);
+      key_result + start_of(numbers.result, sample, key_head, row_of_key),
+      block.key_sum, block.scores.scale, numbers.width, block.at);
   store_rows<width>(
-      value_result + sample * strides[19] + key_head * strides[20] + row_of_key * strides[21],
-      block.value_sum, 1.0f, sizes.value_width, block.at);
+      value_result + start_of(numbers.value_result, sample, key_head, row_of_key),
+      block.value_sum, 1.0f, numbers.value_width, block.at);
 }

@@ -93,15 +93,13 @@ struct Queries {
   }
 };
 
-// Strides: batch, head and row of queries, keys, values and results, and four of the mask.
 template <typename T, typename M, uint width, bool ragged, uint count, uint options>
 [[kernel]] void attention_tiles(
     device const T* queries [[buffer(0)]], device const T* keys [[buffer(1)]],
     device const T* values [[buffer(2)]], device T* result [[buffer(3)]],
     device float* logarithms [[buffer(4)]], device const M* mask [[buffer(5)]],
     device const float* slopes [[buffer(6)]], device const float* sinks [[buffer(7)]],
-    constant long* numbers [[buffer(8)]], constant long* strides [[buffer(9)]],
-    constant float* factors [[buffer(10)]],
+    constant Numbers& numbers [[buffer(8)]],
     uint3 group [[threadgroup_position_in_grid]], uint3 groups [[threadgroups_per_grid]],
     uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]],
     uint simds [[simdgroups_per_threadgroup]]) {
@@ -109,39 +107,38 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
   constexpr uint stride = tile_stride<T, width>();
   threadgroup T key_tile[rows * stride];
   threadgroup T value_tile[rows * stride];
-  const Sizes sizes = sizes_of(numbers);
   const Team team = {lane, simd, simds};
   // The last queries see most keys where attention is causal: they come first.
   const uint first_query = (groups.x - 1 - group.x) * simds * 8;
-  const uint last_query = min(first_query + simds * 8, sizes.queries) - 1;
+  const uint last_query = min(first_query + simds * 8, numbers.queries) - 1;
   const uint head = group.y;
   const uint sample = group.z;
-  keys += sample * strides[3] + head / sizes.shared_by * strides[4];
-  values += sample * strides[6] + head / sizes.shared_by * strides[7];
+  keys += start_of(numbers.key, sample, head / numbers.shared_by, 0);
+  values += start_of(numbers.value, sample, head / numbers.shared_by, 0);
 
   Queries<T, M, width, options> block;
   block.at = lane_of(lane);
   const uint query = first_query + simd * 8 + block.at.row;
-  const bool present = query < sizes.queries;
+  const bool present = query < numbers.queries;
   block.row = min(query, last_query);
-  block.seen = present ? keys_of(query, sizes) : Range{0, 0};
+  block.seen = present ? keys_of(query, numbers) : Range{0, 0};
   block.state = {-INFINITY, 0.0f};
   block.scores =
-      scores_of<M, options>(sample, head, mask, slopes, strides + 12, factors, sizes);
+      scores_of<M, options>(sample, head, mask, slopes, numbers);
   load_rows<width>(block.query,
-                   queries + sample * strides[0] + head * strides[1] + block.row * strides[2],
-                   present, sizes.width, block.at);
+                   queries + start_of(numbers.query, sample, head, block.row),
+                   present, numbers.width, block.at);
   clear_rows<width>(block.sum);
 
-  const Walk walk = walk_of(keys_of(first_query, sizes), keys_of(last_query, sizes), rows);
+  const Walk walk = walk_of(keys_of(first_query, numbers), keys_of(last_query, numbers), rows);
   for (uint tile = walk.first; tile < walk.end; ++tile) {
     const uint first_key = tile * rows;
-    const uint here = min(rows, sizes.keys - first_key);
+    const uint here = min(rows, numbers.keys - first_key);
     threadgroup_barrier(mem_flags::mem_threadgroup);  // the tile before has been used
-    load_tile<rows, width, ragged, count>(key_tile, keys + first_key * strides[5], strides[5], here,
-                                          sizes.width, team);
-    load_tile<rows, width, ragged, count>(value_tile, values + first_key * strides[8], strides[8],
-                                          here, sizes.value_width, team);
+    load_tile<rows, width, ragged, count>(key_tile, keys + first_key * numbers.key.row, numbers.key.row, here,
+                                          numbers.width, team);
+    load_tile<rows, width, ragged, count>(value_tile, values + first_key * numbers.value.row, numbers.value.row,
+                                          here, numbers.value_width, team);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (tile >= walk.whole_first && tile < walk.whole_end)
       block.template attend<false, rows>(key_tile, value_tile, first_key);
@@ -150,17 +147,15 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
   }
 
   const State state = {block.state.largest, row_sum(block.state.sum)};
-  const Finish finished = finish(state, sizes.has_sinks ? sinks[head] : -INFINITY);
+  const Finish finished = finish(state, numbers.has_sinks ? sinks[head] : -INFINITY);
   if (!present) return;
-  store_rows<width>(result + sample * strides[9] + head * strides[10] + query * strides[11],
-                    block.sum, finished.share, sizes.value_width, block.at);
+  store_rows<width>(result + start_of(numbers.result, sample, head, query),
+                    block.sum, finished.share, numbers.value_width, block.at);
   if (block.at.column == 0)
-    logarithms[(long(sample) * sizes.heads + head) * sizes.queries + query] = finished.logarithm;
+    logarithms[(long(sample) * numbers.heads + head) * numbers.queries + query] = finished.logarithm;
 }
 
 // --- decode --------------------------------------------------------------------------------------
-
-constant constexpr uint most_simds = 16;
 
 // Elements of a head that a lane has: `count` neighbours, then again 32 * count further on.
 template <uint width, bool ragged, uint count, typename T>
@@ -184,8 +179,8 @@ struct Row {
   uint head;
 };
 
-inline Row row_of(uint row, uint key_head, thread const Sizes& sizes) {
-  return {row / sizes.shared_by, key_head * sizes.shared_by + row % sizes.shared_by};
+inline Row row_of(uint row, uint key_head, constant Numbers& numbers) {
+  return {row / numbers.shared_by, key_head * numbers.shared_by + row % numbers.shared_by};
 }
 
 // What a simdgroup knows of `rows` queries after some keys.
@@ -201,13 +196,13 @@ struct Decoding {
   // The 32 keys from `first` on, of which there are `present`: lane i ends with key i's weight.
   template <bool ragged, uint count, typename T>
   void attend(device const T* keys, long key_stride, device const T* values, long value_stride,
-              uint first, uint present, thread const Sizes& sizes, uint lane) {
+              uint first, uint present, constant Numbers& numbers, uint lane) {
     float weight[rows];
 #pragma unroll
     for (uint r = 0; r < rows; ++r) weight[r] = 0.0f;
     for (uint j = 0; j < present; ++j) {
       float key[width / 32];
-      load_elements<width, ragged, count>(key, keys + (first + j) * key_stride, sizes.width, lane);
+      load_elements<width, ragged, count>(key, keys + (first + j) * key_stride, numbers.width, lane);
 #pragma unroll
       for (uint r = 0; r < rows; ++r) {
         float product = 0.0f;
@@ -222,7 +217,7 @@ struct Decoding {
     for (uint j = 0; j < present; ++j) {
       float value[width / 32];
       load_elements<width, ragged, count>(value, values + (first + j) * value_stride,
-                                          sizes.value_width, lane);
+                                          numbers.value_width, lane);
 #pragma unroll
       for (uint r = 0; r < rows; ++r) {
         const float share = simd_shuffle(weight[r], ushort(j));
@@ -260,56 +255,54 @@ inline State merged(threadgroup const State* states, uint count) {
 // Threadgroups: partitions of the keys, then rows and heads of keys, then samples. Without
 // partitions `sums` and `states` are not used; with them `result` and `logarithms` are not.
 template <typename T, typename M, uint width, bool ragged, uint count, uint options, uint rows,
-          bool partitioned>
+          bool partitioned, uint most_simds>
 [[kernel]] void attention_decode(
     device const T* queries [[buffer(0)]], device const T* keys [[buffer(1)]],
     device const T* values [[buffer(2)]], device T* result [[buffer(3)]],
     device float* logarithms [[buffer(4)]], device const M* mask [[buffer(5)]],
     device const float* slopes [[buffer(6)]], device const float* sinks [[buffer(7)]],
-    constant long* numbers [[buffer(8)]], constant long* strides [[buffer(9)]],
-    constant float* factors [[buffer(10)]], constant uint& part [[buffer(11)]],
-    device float* sums [[buffer(12)]], device float2* states [[buffer(13)]],
+    constant Numbers& numbers [[buffer(8)]], device float* sums [[buffer(9)]],
+    device float2* states [[buffer(10)]],
     uint3 group [[threadgroup_position_in_grid]], uint3 groups [[threadgroups_per_grid]],
     uint in_group [[thread_index_in_threadgroup]], uint3 threads [[threads_per_threadgroup]],
     uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]],
     uint simds [[simdgroups_per_threadgroup]]) {
   threadgroup State group_states[rows][most_simds];
   threadgroup float group_sums[most_simds * width];
-  const Sizes sizes = sizes_of(numbers);
-  const uint all_rows = sizes.queries * sizes.shared_by;
+  const uint all_rows = numbers.queries * numbers.shared_by;
   const uint chunks = (all_rows + rows - 1) / rows;
   const uint key_head = group.y / chunks;
   const uint first_row = group.y % chunks * rows;
   const uint last_row = min(first_row + rows, all_rows) - 1;
   const uint sample = group.z;
-  keys += sample * strides[3] + key_head * strides[4];
-  values += sample * strides[6] + key_head * strides[7];
+  keys += start_of(numbers.key, sample, key_head, 0);
+  values += start_of(numbers.value, sample, key_head, 0);
 
   Decoding<M, width, rows, options> block;
 #pragma unroll
   for (uint r = 0; r < rows; ++r) {
-    const Row row = row_of(min(first_row + r, last_row), key_head, sizes);
+    const Row row = row_of(min(first_row + r, last_row), key_head, numbers);
     device const T* query =
-        queries + sample * strides[0] + row.head * strides[1] + row.query * strides[2];
-    load_elements<width, ragged, count>(block.query[r], query, sizes.width, lane);
+        queries + start_of(numbers.query, sample, row.head, row.query);
+    load_elements<width, ragged, count>(block.query[r], query, numbers.width, lane);
 #pragma unroll
     for (uint i = 0; i < width / 32; ++i) block.sum[r][i] = 0.0f;
     block.state[r] = {-INFINITY, 0.0f};
-    block.seen[r] = keys_of(row.query, sizes);
+    block.seen[r] = keys_of(row.query, numbers);
     block.index[r] = row.query;
     block.scores[r] =
-        scores_of<M, options>(sample, row.head, mask, slopes, strides + 12, factors, sizes);
+        scores_of<M, options>(sample, row.head, mask, slopes, numbers);
   }
 
   uint first = block.seen[0].first / 32 * 32;
   uint end = block.seen[rows - 1].end;
   if (partitioned) {
-    first = max(first, group.x * part);
-    end = min(end, group.x * part + part);
+    first = max(first, group.x * numbers.part);
+    end = min(end, group.x * numbers.part + numbers.part);
   }
   for (uint key = first + simd * 32; key < end; key += simds * 32)
-    block.template attend<ragged, count>(keys, strides[5], values, strides[8], key,
-                                         min(32u, end - key), sizes, lane);
+    block.template attend<ragged, count>(keys, numbers.key.row, values, numbers.value.row, key,
+                                         min(32u, end - key), numbers, lane);
 
   if (lane == 0)
 #pragma unroll
@@ -318,8 +311,8 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
 #pragma unroll
   for (uint r = 0; r < rows; ++r) {
     if (first_row + r > last_row) break;
-    const Row row = row_of(first_row + r, key_head, sizes);
-    const long place = (long(sample) * sizes.heads + row.head) * sizes.queries + row.query;
+    const Row row = row_of(first_row + r, key_head, numbers);
+    const long place = (long(sample) * numbers.heads + row.head) * numbers.queries + row.query;
     const State state = merged(group_states[r], simds);
     const float shrink = exp(block.state[r].largest - base_of(state.largest));
 #pragma unroll
@@ -327,14 +320,14 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
       group_sums[simd * width + (i / count * 32 + lane) * count + i % count] =
           block.sum[r][i] * shrink;
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    const Finish finished = finish(state, sizes.has_sinks ? sinks[row.head] : -INFINITY);
-    for (uint column = in_group; column < sizes.value_width; column += threads.x) {
+    const Finish finished = finish(state, numbers.has_sinks ? sinks[row.head] : -INFINITY);
+    for (uint column = in_group; column < numbers.value_width; column += threads.x) {
       float total = 0.0f;
       for (uint i = 0; i < simds; ++i) total += group_sums[i * width + column];
       if (partitioned)
-        sums[(place * groups.x + group.x) * sizes.value_width + column] = total;
+        sums[(place * groups.x + group.x) * numbers.value_width + column] = total;
       else
-        result[sample * strides[9] + row.head * strides[10] + row.query * strides[11] + column] =
+        result[start_of(numbers.result, sample, row.head, row.query) + column] =
             T(total * finished.share);
     }
     if (in_group == 0) {
@@ -352,28 +345,25 @@ template <typename T>
                                  device T* result [[buffer(2)]],
                                  device float* logarithms [[buffer(3)]],
                                  device const float* sinks [[buffer(4)]],
-                                 constant long* numbers [[buffer(5)]],
-                                 constant long* strides [[buffer(6)]],
-                                 constant uint& parts [[buffer(7)]],
+                                 constant Numbers& numbers [[buffer(5)]],
                                  uint row [[threadgroup_position_in_grid]],
                                  uint in_group [[thread_index_in_threadgroup]],
                                  uint threads [[threads_per_threadgroup]]) {
-  const Sizes sizes = sizes_of(numbers);
-  const uint query = row % sizes.queries;
-  const uint head = row / sizes.queries % sizes.heads;
-  const uint sample = row / sizes.queries / sizes.heads;
-  states += long(row) * parts;
-  sums += long(row) * parts * sizes.value_width;
+  const uint query = row % numbers.queries;
+  const uint head = row / numbers.queries % numbers.heads;
+  const uint sample = row / numbers.queries / numbers.heads;
+  states += long(row) * numbers.parts;
+  sums += long(row) * numbers.parts * numbers.value_width;
   State state = {-INFINITY, 0.0f};
-  for (uint i = 0; i < parts; ++i) state.largest = max(state.largest, states[i].x);
+  for (uint i = 0; i < numbers.parts; ++i) state.largest = max(state.largest, states[i].x);
   const float base = base_of(state.largest);
-  for (uint i = 0; i < parts; ++i) state.sum += states[i].y * exp(states[i].x - base);
-  const Finish finished = finish(state, sizes.has_sinks ? sinks[head] : -INFINITY);
-  result += sample * strides[9] + head * strides[10] + query * strides[11];
-  for (uint column = in_group; column < sizes.value_width; column += threads) {
+  for (uint i = 0; i < numbers.parts; ++i) state.sum += states[i].y * exp(states[i].x - base);
+  const Finish finished = finish(state, numbers.has_sinks ? sinks[head] : -INFINITY);
+  result += start_of(numbers.result, sample, head, query);
+  for (uint column = in_group; column < numbers.value_width; column += threads) {
     float total = 0.0f;
-    for (uint i = 0; i < parts; ++i)
-      total += sums[i * sizes.value_width + column] * exp(states[i].x - base);
+    for (uint i = 0; i < numbers.parts; ++i)
+      total += sums[i * numbers.value_width + column] * exp(states[i].x - base);
     result[column] = T(total * finished.share);
   }
   if (in_group == 0) logarithms[row] = finished.logarithm;

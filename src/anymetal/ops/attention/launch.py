@@ -7,6 +7,7 @@ it is first needed: all of them together would be hundreds.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -37,8 +38,6 @@ ROWS = (1, 2, 4, 8)
 ACCESS_WIDTHS = (1, 2, 4)
 # Simdgroups of a decoding threadgroup, which leave their sums in its memory.
 MOST_DECODING = 16
-# As the kernels call their options.
-HAS_SOFTCAP, HAS_SLOPES, HAS_MASK, WANTS_MASK_GRADIENT = 1, 2, 4, 8
 
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
@@ -55,7 +54,7 @@ def instance(operator: Operator, template: str, *arguments: Any) -> Callable[...
 def _instance(
     text: str, source: str, template: str, arguments: tuple[str, ...], device_type: str
 ) -> GuardedKernel:
-    name = "_".join((template, *arguments))
+    name = re.sub(r"\W+", "_", "_".join((template, *arguments)))
     function = f"{template}<{', '.join(arguments)}>"
     line = f'template [[host_name("{name}")]] [[kernel]] decltype({function}) {function};\n'
     compiler = torch.mps.compile_shader if device_type == "mps" else _compiler(source)
@@ -64,6 +63,11 @@ def _instance(
 
 def _compiler(source: str) -> Callable[[str], Any]:
     return lambda text: compile_shader(text, name=source)
+
+
+def _either(options: list[str]) -> str:
+    """Options as a template argument, of constants that the kernels define."""
+    return " | ".join(options) or "0"
 
 
 @dataclass(frozen=True)
@@ -90,13 +94,15 @@ class Problem:
         return {self.call.width, self.call.value_width} != {self.head_width}
 
     @property
-    def options(self) -> int:
+    def options(self) -> list[str]:
+        """Constants of shared/attention.h, of which a template argument is made."""
         call = self.call
-        return (
-            (HAS_SOFTCAP if call.softcap is not None else 0)
-            | (HAS_SLOPES if call.alibi_slopes is not None else 0)
-            | (HAS_MASK if call.attn_mask is not None else 0)
-        )
+        given = {
+            "has_softcap": call.softcap,
+            "has_slopes": call.alibi_slopes,
+            "has_mask": call.attn_mask,
+        }
+        return [option for option, value in given.items() if value is not None]
 
     @property
     def type(self) -> str:
@@ -111,29 +117,30 @@ class Problem:
         """Some tensor where there is no mask: it is not read."""
         return self.query if self.mask is None else self.mask
 
-    @property
-    def mask_strides(self) -> list[int]:
-        return [0] * 4 if self.mask is None else list(self.mask.stride())
-
-    @property
-    def numbers(self) -> list[int]:
+    def numbers(self, part: int = 0, parts: int = 0, **written: Tensor) -> dict[str, Any]:
+        """`Numbers` of shared/attention.h; `written` are tensors besides those that are read."""
         call = self.call
-        return [
-            call.queries,
-            call.keys,
-            call.width,
-            call.value_width,
-            call.heads,
-            call.heads // call.key_heads,
-            call.offset,
-            call.before,
-            call.after,
-            int(call.sinks is not None),
-        ]
-
-    @property
-    def factors(self) -> list[float]:
-        return [float(self.call.factor), float(self.call.softcap or 1.0)]
+        tensors = {"query": self.query, "key": self.key, "value": self.value, **written}
+        mask = (0, 0, 0, 0) if self.mask is None else self.mask.stride()
+        return {
+            **dict.fromkeys(("result", "gradient", "value_result"), _NO_STRIDES),
+            **{name: _strides(tensor) for name, tensor in tensors.items()},
+            "mask": dict(zip(("sample", "head", "query", "key"), mask, strict=True)),
+            "queries": call.queries,
+            "keys": call.keys,
+            "width": call.width,
+            "value_width": call.value_width,
+            "heads": call.heads,
+            "shared_by": call.heads // call.key_heads,
+            "part": part,
+            "parts": parts,
+            "scale": call.factor,
+            "softcap": call.softcap or 1.0,
+            "offset": call.offset,
+            "before": call.before,
+            "after": call.after,
+            "has_sinks": call.sinks is not None,
+        }
 
     def choice(self, shape_class: str, strategy: str) -> Choice:
         dtype, device = variants.DTYPE_NAMES[self.query.dtype], self.query.device.type
@@ -173,9 +180,12 @@ def problem_of(operator: Operator, call: Call) -> Problem:
     )
 
 
-def strides_of(*tensors: Tensor) -> list[int]:
-    """Batch, head and row of each."""
-    return [stride for tensor in tensors for stride in tensor.stride()[:3]]
+_NO_STRIDES = {"sample": 0, "head": 0, "row": 0}
+
+
+def _strides(tensor: Tensor) -> dict[str, int]:
+    sample, head, row, _ = (tensor if tensor.dim() == 4 else rows_in_memory(tensor)).stride()
+    return {"sample": sample, "head": head, "row": row}
 
 
 def _start(tensor: Tensor) -> int:
@@ -214,7 +224,7 @@ def _tiles(problem: Problem, choice: Choice, result: Tensor, logarithms: Tensor)
     problem.record("tiles", count)
     kernel = instance(
         problem.operator, "attention_tiles", problem.type, problem.mask_type, problem.head_width,
-        problem.ragged, count, problem.options, result.device,
+        problem.ragged, count, _either(problem.options), result.device,
     )  # fmt: skip
     blocks = _blocks(call.queries, choice)
     kernel(
@@ -245,13 +255,14 @@ def _decode(problem: Problem, choice: Choice, result: Tensor, logarithms: Tensor
     problem.record("two_phase" if partitioned else "decode", count)
     kernel = instance(
         problem.operator, "attention_decode", problem.type, problem.mask_type, problem.head_width,
-        problem.ragged, count, problem.options, at_once, partitioned, result.device,
+        problem.ragged, count, _either(problem.options), at_once, partitioned, MOST_DECODING,
+        result.device,
     )  # fmt: skip
     places = logarithms.numel() * parts if partitioned else 1
     sums = logarithms.new_empty(places, call.value_width if partitioned else 1)
     states = logarithms.new_empty(places, 2)
     kernel(
-        *_forward_arguments(problem, result, logarithms), part, sums, states,
+        *_forward_arguments(problem, result, logarithms, part), sums, states,
         threads=(parts * choice.group_size, groups, call.samples),
         group_size=(choice.group_size, 1, 1),
     )  # fmt: skip
@@ -280,24 +291,20 @@ def _reduce(
     kernel = instance(problem.operator, "attention_reduce", problem.type, result.device)
     size = min(choice.group_size, -(-problem.call.value_width // SIMDGROUP) * SIMDGROUP)
     kernel(
-        sums, states, result, logarithms, problem.sinks, problem.numbers,
-        _forward_strides(problem, result), parts,
+        sums, states, result, logarithms, problem.sinks,
+        problem.numbers(parts=parts, result=result),
         threads=logarithms.numel() * size,
         group_size=size,
     )  # fmt: skip
 
 
-def _forward_arguments(problem: Problem, result: Tensor, logarithms: Tensor) -> tuple[Any, ...]:
+def _forward_arguments(
+    problem: Problem, result: Tensor, logarithms: Tensor, part: int = 0
+) -> tuple[Any, ...]:
     return (
         problem.query, problem.key, problem.value, result, logarithms, problem.given_mask,
-        problem.slopes, problem.sinks, problem.numbers, _forward_strides(problem, result),
-        problem.factors,
+        problem.slopes, problem.sinks, problem.numbers(part, result=result),
     )  # fmt: skip
-
-
-def _forward_strides(problem: Problem, result: Tensor) -> list[int]:
-    read = (problem.query, problem.key, problem.value)
-    return strides_of(*read, rows_in_memory(result)) + problem.mask_strides
 
 
 def _blocks(rows: int, choice: Choice) -> int:
@@ -361,7 +368,7 @@ def _deltas(problem: Problem, gradient: Tensor, result: Tensor, deltas: Tensor) 
     problem.record("single_simdgroup", 1)
     threads = deltas.numel() * SIMDGROUP
     instance(problem.operator, "attention_delta", problem.type, gradient.device)(
-        gradient, result, deltas, problem.numbers, strides_of(gradient, result),
+        gradient, result, deltas, problem.numbers(gradient=gradient, result=result),
         threads=threads, group_size=min(choice.group_size, threads),
     )  # fmt: skip
 
@@ -385,11 +392,11 @@ class Backward:
             for tensor in (result, slopes, scores):
                 tensor.zero_()
             return
-        options = WANTS_MASK_GRADIENT if scores.numel() else 0
+        options = ["wants_mask_gradient"] if scores.numel() else []
         kernel = self._instance("attention_query_gradient", options)
         kernel(
             *self._read, result, _some(slopes, self.deltas), _some(scores, self.deltas),
-            self.problem.numbers, self._strides(result), self.problem.factors,
+            self.problem.numbers(gradient=self.gradient, result=result),
             **self._shape(call.queries, call.heads),
         )  # fmt: skip
 
@@ -401,11 +408,10 @@ class Backward:
             key.zero_()
             value.zero_()
             return
-        kernel = self._instance("attention_key_gradient", 0)
+        kernel = self._instance("attention_key_gradient", [])
         kernel(
             *self._read, key, value,
-            self.problem.numbers, self._strides(key) + strides_of(rows_in_memory(value)),
-            self.problem.factors,
+            self.problem.numbers(gradient=self.gradient, result=key, value_result=value),
             **self._shape(call.keys, call.key_heads),
         )  # fmt: skip
 
@@ -417,17 +423,13 @@ class Backward:
             problem.given_mask, problem.slopes,
         )  # fmt: skip
 
-    def _strides(self, result: Tensor) -> list[int]:
-        problem = self.problem
-        read = (problem.query, problem.key, problem.value, self.gradient)
-        return strides_of(*read, rows_in_memory(result)) + problem.mask_strides
-
-    def _instance(self, template: str, more_options: int) -> Callable[..., None]:
+    def _instance(self, template: str, more_options: list[str]) -> Callable[..., None]:
         problem = self.problem
         problem.record("tiles", self.count)
         return instance(
             problem.operator, template, problem.type, problem.mask_type, problem.head_width,
-            problem.ragged, self.count, problem.options | more_options, self.gradient.device,
+            problem.ragged, self.count, _either([*problem.options, *more_options]),
+            self.gradient.device,
         )  # fmt: skip
 
     def _shape(self, rows: int, heads: int) -> dict[str, Any]:

@@ -5,34 +5,44 @@
 // so that angles are read or computed once. q and k go in one launch: k's heads follow q's.
 #include "shared/vectors.h"
 
-// What the host passes, in this order.
-struct Sizes {
+// How a token finds its position.
+enum class Positions : uint {
+  in_sequence,  // offset + place in the sequence
+  shared_ids,   // one list of positions for all of the batch
+  own_ids,      // a position a token
+  own_row,      // a row of the tables a token
+};
+
+struct Strides {
+  long sample;
+  long token;
+  long head;
+};
+
+// What the host passes.
+struct Numbers {
   uint sequence;
   uint q_heads;
   uint k_heads;
   uint dim;
   uint half_dim;
-  uint mode;       // how a token finds its position
-  long offset;     // of the first token
-  long positions;  // rows of the tables
-  uint heads;      // that a thread turns
+  uint heads;  // that a thread turns
+  Positions positions;
+  float direction;  // 1, or -1 to turn back
+  long offset;      // of the first token
+  long rows;        // of the tables
+  Strides q, k, turned_q, turned_k;
 };
 
-constant constexpr uint in_sequence = 0;  // position = offset + place in the sequence
-constant constexpr uint shared_ids = 1;   // one list of positions for all of the batch
-constant constexpr uint own_ids = 2;      // a position a token
-constant constexpr uint own_row = 3;      // a row of the tables a token
-
-inline Sizes sizes_of(constant long* n) {
-  return {uint(n[0]), uint(n[1]), uint(n[2]), uint(n[3]), uint(n[4]), uint(n[5]), n[6], n[7],
-          uint(n[8])};
+inline long position_of(uint token, device const long* ids, constant Numbers& numbers) {
+  if (numbers.positions == Positions::own_row) return token;
+  if (numbers.positions == Positions::own_ids) return ids[token];
+  const uint place = token % numbers.sequence;
+  return numbers.positions == Positions::shared_ids ? ids[place] : numbers.offset + place;
 }
 
-inline long position_of(uint token, device const long* ids, thread const Sizes& sizes) {
-  if (sizes.mode == own_row) return token;
-  if (sizes.mode == own_ids) return ids[token];
-  const uint place = token % sizes.sequence;
-  return sizes.mode == shared_ids ? ids[place] : sizes.offset + place;
+inline long start_of(Strides strides, long sample, long token, long head) {
+  return sample * strides.sample + token * strides.token + head * strides.head;
 }
 
 // --- the two numbers of an angle -----------------------------------------------------------------
@@ -47,10 +57,10 @@ struct Turn {
 template <uint width>
 inline Turn<typename Width<width>::type> from_tables(device const float* cosines,
                                                      device const float* sines, long position,
-                                                     uint pair, thread const Sizes& sizes) {
+                                                     uint pair, constant Numbers& numbers) {
   using V = typename Width<width>::type;
-  if (position < 0 || position >= sizes.positions) return {V(NAN), V(NAN)};
-  const long at = position * sizes.half_dim + pair;
+  if (position < 0 || position >= numbers.rows) return {V(NAN), V(NAN)};
+  const long at = position * numbers.half_dim + pair;
   return {Width<width>::load(cosines + at), Width<width>::load(sines + at)};
 }
 
@@ -105,51 +115,47 @@ inline void store_pair(device T* head, uint pair, uint half_dim, Pair<V> value) 
 
 // --- the kernel ----------------------------------------------------------------------------------
 
-// `direction` is 1, or -1 to turn back. Strides are those of batch, sequence and heads, for q, k
-// and both results. Threads along x: pairs, then the elements that are copied.
+// Threads along x: pairs, then the elements that are copied.
 template <typename T, bool interleaved, bool tables, uint width>
 [[kernel]] void rope(device const T* q [[buffer(0)]], device const T* k [[buffer(1)]],
                      device T* turned_q [[buffer(2)]], device T* turned_k [[buffer(3)]],
                      device const float* first_table [[buffer(4)]],
                      device const float* second_table [[buffer(5)]],
-                     device const long* ids [[buffer(6)]], constant long* numbers [[buffer(7)]],
-                     constant long* strides [[buffer(8)]], constant float& direction [[buffer(9)]],
+                     device const long* ids [[buffer(6)]], constant Numbers& numbers [[buffer(7)]],
                      uint3 in_grid [[thread_position_in_grid]]) {
   using W = Width<width>;
-  const Sizes sizes = sizes_of(numbers);
   const uint item = in_grid.x * width;
   const uint token = in_grid.y;
-  const long sample = token / sizes.sequence;
-  const long place = token % sizes.sequence;
-  const bool turns = item < sizes.half_dim;
+  const long sample = token / numbers.sequence;
+  const long place = token % numbers.sequence;
+  const bool turns = item < numbers.half_dim;
   Turn<typename W::type> turn;
   if (turns) {
-    const long position = position_of(token, ids, sizes);
+    const long position = position_of(token, ids, numbers);
     if constexpr (tables) {
-      turn = from_tables<width>(first_table, second_table, position, item, sizes);
+      turn = from_tables<width>(first_table, second_table, position, item, numbers);
     } else {
       turn = from_frequencies<width>(first_table, second_table, position, item);
     }
-    turn.sine *= direction;
+    turn.sine *= numbers.direction;
   }
-  const uint begin = in_grid.z * sizes.heads;
-  const uint end = min(begin + sizes.heads, sizes.q_heads + sizes.k_heads);
+  const uint begin = in_grid.z * numbers.heads;
+  const uint end = min(begin + numbers.heads, numbers.q_heads + numbers.k_heads);
   for (uint i = begin; i < end; ++i) {
-    const bool of_q = i < sizes.q_heads;
-    const uint head = of_q ? i : i - sizes.q_heads;
-    constant long* from = of_q ? strides : strides + 3;
-    constant long* to = from + 6;
-    device const T* source = (of_q ? q : k) + sample * from[0] + place * from[1] + head * from[2];
-    device T* target =
-        (of_q ? turned_q : turned_k) + sample * to[0] + place * to[1] + head * to[2];
+    const bool of_q = i < numbers.q_heads;
+    const uint head = of_q ? i : i - numbers.q_heads;
+    device const T* source = (of_q ? q : k) +
+                             start_of(of_q ? numbers.q : numbers.k, sample, place, head);
+    device T* target = (of_q ? turned_q : turned_k) +
+                       start_of(of_q ? numbers.turned_q : numbers.turned_k, sample, place, head);
     if (turns) {
-      const auto x = load_pair<interleaved, width>(source, item, sizes.half_dim);
+      const auto x = load_pair<interleaved, width>(source, item, numbers.half_dim);
       store_pair<interleaved, width>(
-          target, item, sizes.half_dim,
+          target, item, numbers.half_dim,
           Pair<typename W::type>{x.first * turn.cosine - x.second * turn.sine,
                                  x.second * turn.cosine + x.first * turn.sine});
     } else {
-      W::store(target + sizes.half_dim + item, W::load(source + sizes.half_dim + item));
+      W::store(target + numbers.half_dim + item, W::load(source + numbers.half_dim + item));
     }
   }
 }

@@ -19,8 +19,6 @@ from anymetal.policy.policy import choose
 
 SOURCE = "rope/rope.metal"
 BASE = 10000.0
-# How a token finds its position, as the kernel calls it.
-IN_SEQUENCE, SHARED_IDS, OWN_IDS, OWN_ROW = range(4)
 
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
@@ -54,12 +52,13 @@ class Call:
         return self.cos.shape[-1] if self.cos is not None else self.dim // 2
 
     @property
-    def mode(self) -> int:
+    def mode(self) -> str:
+        """How a token finds its position, as the kernel's `Positions` calls it."""
         if self.cos is not None and self.cos.dim() == 3:
-            return OWN_ROW
+            return "own_row"
         if self.positions is None:
-            return IN_SEQUENCE
-        return OWN_IDS if self.positions.dim() == 2 else SHARED_IDS
+            return "in_sequence"
+        return "own_ids" if self.positions.dim() == 2 else "shared_ids"
 
     def tokens(self, tensor: Tensor) -> Tensor:
         """A tensor as batch, sequence, heads, elements."""
@@ -143,7 +142,7 @@ def _check_table(name: str, argument: str, call: Call, table: Tensor) -> None:
             f" Move it with .to({str(call.q.device)!r})"
         )
     last = call.offset + tokens[1]
-    if call.mode == IN_SEQUENCE and not 0 <= call.offset <= last <= table.shape[0]:
+    if call.mode == "in_sequence" and not 0 <= call.offset <= last <= table.shape[0]:
         raise ValueError(
             f"{name}: argument '{argument}' has {table.shape[0]} positions, but the call needs"
             f" {call.offset} to {last - 1}. Make longer tables"
@@ -152,7 +151,7 @@ def _check_table(name: str, argument: str, call: Call, table: Tensor) -> None:
 
 def _check_positions(name: str, call: Call) -> None:
     positions = call.positions
-    if call.mode == OWN_ROW and (positions is not None or call.offset):
+    if call.mode == "own_row" and (positions is not None or call.offset):
         raise ValueError(
             f"{name}: arguments 'cos' and 'sin' have a row a token already (three dimensions);"
             f" leave out 'positions' and 'offset', which is {call.offset}"
@@ -212,8 +211,19 @@ def _launch(
     items = (dim - call.half) // width
     ids = _ids(call)
     threads = (items, batch * sequence, -(-(q_heads + k_heads) // heads))
-    strides = [stride for tensor in tensors for stride in tensor.stride()[:3]]
-    rows = first.numel() // call.half
+    numbers = {
+        "sequence": sequence,
+        "q_heads": q_heads,
+        "k_heads": k_heads,
+        "dim": dim,
+        "half_dim": call.half,
+        "heads": heads,
+        "positions": call.mode,
+        "direction": direction,
+        "offset": call.offset,
+        "rows": first.numel() // call.half,
+        **dict(zip(("q", "k", "turned_q", "turned_k"), map(_strides, tensors), strict=True)),
+    }
     kernel = "_".join(
         (
             "rope",
@@ -224,12 +234,15 @@ def _launch(
         )
     )
     operator.kernels.kernel(kernel, device)(
-        *tensors, first, second, ids,
-        [sequence, q_heads, k_heads, dim, call.half, call.mode, call.offset, rows, heads],
-        strides, direction,
+        *tensors, first, second, ids, numbers,
         threads=threads,
         group_size=(*group_shape(threads[:2], choice.group_size), 1),
     )  # fmt: skip
+
+
+def _strides(tensor: Tensor) -> dict[str, int]:
+    sample, token, head, _ = tensor.stride()
+    return {"sample": sample, "token": token, "head": head}
 
 
 def _ids(call: Call) -> Tensor:
@@ -291,7 +304,7 @@ def token_tables(call: Call, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         frequencies = torch.tensor(call.inverse_frequencies(), dtype=dtype, device=device)
         angles = positions.to(dtype)[..., None] * frequencies
         cos, sin = angles.cos(), angles.sin()
-    elif call.mode == IN_SEQUENCE:
+    elif call.mode == "in_sequence":
         cos, sin = (t[call.offset : call.offset + sequence] for t in (cos, sin))
     elif call.positions is not None:
         cos, sin = cos[call.positions], sin[call.positions]
@@ -481,7 +494,7 @@ def _table_gradients(call: Call, q: Tensor, k: Optional) -> tuple[Tensor, Tensor
 def _to_table(call: Call, table: Optional, tokens: Tensor) -> Tensor:
     """Gradients of tokens, added up in the rows that the tokens came from."""
     assert table is not None
-    if call.mode == OWN_ROW:
+    if call.mode == "own_row":
         return tokens.to(table.dtype)
     batch, sequence = tokens.shape[:2]
     rows = call.positions

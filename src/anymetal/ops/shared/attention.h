@@ -1,29 +1,49 @@
-// What all attention kernels share: sizes, which keys a query sees, how a product of a query and a
+// What all attention kernels share: numbers, which keys a query sees, how a product of a query and a
 // key becomes a score, tiles in threadgroup memory, and where a lane's elements of a matrix are.
 #pragma once
 #include "shared/types.h"
 
-// --- sizes ---------------------------------------------------------------------------------------
+// --- numbers -------------------------------------------------------------------------------------
 
-// What the host passes, in this order. A query at position p = offset + query sees the keys from
-// p - before to p + after.
-struct Sizes {
+// Of one tensor: [samples, heads, rows, elements], elements dense.
+struct Strides {
+  long sample;
+  long head;
+  long row;
+};
+
+inline long start_of(Strides strides, long sample, long head, long row) {
+  return sample * strides.sample + head * strides.head + row * strides.row;
+}
+
+// A mask is broadcast by strides of 0.
+struct MaskStrides {
+  long sample;
+  long head;
+  long query;
+  long key;
+};
+
+// What the host passes. A query at position p = offset + query sees the keys from p - before to
+// p + after.
+struct Numbers {
   uint queries;
   uint keys;
   uint width;        // of a query and a key
   uint value_width;  // of a value and a result
   uint heads;        // of queries
   uint shared_by;    // query heads that have one head of keys and values
+  uint part;         // keys of a partition
+  uint parts;
+  float scale;
+  float softcap;
   long offset;
   long before;
   long after;
   bool has_sinks;
+  Strides query, key, value, result, gradient, value_result;
+  MaskStrides mask;
 };
-
-inline Sizes sizes_of(constant long* n) {
-  return {uint(n[0]), uint(n[1]), uint(n[2]), uint(n[3]), uint(n[4]), uint(n[5]), n[6], n[7], n[8],
-          n[9] != 0};
-}
 
 // From `first` to `end`, which is no part of it.
 struct Range {
@@ -33,16 +53,16 @@ struct Range {
 
 inline uint limited(long value, uint most) { return uint(clamp(value, 0l, long(most))); }
 
-inline Range keys_of(uint query, thread const Sizes& sizes) {
-  const long position = sizes.offset + query;
-  return {limited(position - sizes.before, sizes.keys),
-          limited(position + sizes.after + 1, sizes.keys)};
+inline Range keys_of(uint query, constant Numbers& numbers) {
+  const long position = numbers.offset + query;
+  return {limited(position - numbers.before, numbers.keys),
+          limited(position + numbers.after + 1, numbers.keys)};
 }
 
-inline Range queries_of(uint key, thread const Sizes& sizes) {
-  const long query = long(key) - sizes.offset;
-  return {limited(query - sizes.after, sizes.queries),
-          limited(query + sizes.before + 1, sizes.queries)};
+inline Range queries_of(uint key, constant Numbers& numbers) {
+  const long query = long(key) - numbers.offset;
+  return {limited(query - numbers.after, numbers.queries),
+          limited(query + numbers.before + 1, numbers.queries)};
 }
 
 inline bool holds(Range range, uint value) { return value >= range.first && value < range.end; }
@@ -112,22 +132,21 @@ struct Scores {
   }
 };
 
-// Of one head of one sample. Slopes are dense; the mask has four strides.
+// Of one head of one sample. Slopes are dense.
 template <typename M, uint options>
 inline Scores<M, options> scores_of(uint sample, uint head, device const M* mask,
-                                    device const float* slopes, constant long* mask_strides,
-                                    constant float* factors, thread const Sizes& sizes) {
+                                    device const float* slopes, constant Numbers& numbers) {
   Scores<M, options> scores;
-  scores.scale = factors[0];
-  scores.cap = factors[1];
+  scores.scale = numbers.scale;
+  scores.cap = numbers.softcap;
   scores.slope = 0.0f;
-  if constexpr ((options & has_slopes) != 0) scores.slope = slopes[sample * sizes.heads + head];
-  scores.offset = int(sizes.offset);
+  if constexpr ((options & has_slopes) != 0) scores.slope = slopes[sample * numbers.heads + head];
+  scores.offset = int(numbers.offset);
   scores.mask = mask;
   if constexpr ((options & has_mask) != 0)
-    scores.mask += sample * mask_strides[0] + head * mask_strides[1];
-  scores.query_stride = mask_strides[2];
-  scores.key_stride = mask_strides[3];
+    scores.mask += sample * numbers.mask.sample + head * numbers.mask.head;
+  scores.query_stride = numbers.mask.query;
+  scores.key_stride = numbers.mask.key;
   return scores;
 }
 
