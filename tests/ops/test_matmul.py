@@ -413,3 +413,10 @@ def test_wrong_shapes() -> None:
         ops.addmm(a, random(2, 2, 3), a)
     with pytest.raises(ValueError, match=r"a shape that broadcasts to \[2, 2\], got \[3\]"):
         ops.addmm(random(3), a, random(3, 2))
+
+
+def test_batch_of_many_dimensions_that_do_not_collapse() -> None:
+    """Kernels walk four of them; operands with more are copied."""
+    a = torch.randn(2, 1, 3, 1, 2, 1, 2, 3, 4)
+    b = torch.randn(1, 2, 1, 2, 1, 3, 1, 4, 5)
+    torch.testing.assert_close(ops.matmul(a, b), a @ b)

@@ -272,7 +272,7 @@ def test_quantising_needs_whole_finite_matrices() -> None:
 # --- the product ----------------------------------------------------------------------------------
 
 FUNCTIONS = {
-    "none": lambda x: x,
+    None: lambda x: x,
     "silu": F.silu,
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
@@ -280,7 +280,7 @@ FUNCTIONS = {
 
 
 def check_product(
-    x: torch.Tensor, q: Quantized, bias: torch.Tensor | None, activation: str
+    x: torch.Tensor, q: Quantized, bias: torch.Tensor | None, activation: str | None
 ) -> None:
     """Sums in float32: each result is within the bound of its own products."""
     y = ops.quantized_linear(x, q, bias, activation=activation)
@@ -317,9 +317,9 @@ def check_product(
 )
 def test_product_is_within_the_bound(scheme: str, group_size: int, dtype: torch.dtype) -> None:
     q = ops.quantize(normal(9, 384), scheme, group_size).to(dtype)
-    check_product(normal(1, 384, seed=1).to(dtype), q, None, "none")
+    check_product(normal(1, 384, seed=1).to(dtype), q, None, None)
     if dtype == torch.float32 or scheme in ("int4", "mlx_8bit"):
-        check_product(normal(6, 384, seed=2).to(dtype), q, normal(9).to(dtype), "none")
+        check_product(normal(6, 384, seed=2).to(dtype), q, normal(9).to(dtype), None)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)

@@ -36,8 +36,8 @@ inline float exponent_base(float logarithm) {
 // One element of the matrix of scores and of its gradient.
 struct Element {
   float weight;
-  float gradient;         // of the score
-  float product_gradient; // of the product of query and key, less the scale
+  float gradient;          // of the score
+  float product_gradient;  // of the product of query and key, less the scale
 };
 
 template <typename M, uint options>
@@ -135,11 +135,9 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
   block.slope_gradient = 0.0f;
   block.mask_gradient = mask_gradient + place * numbers.keys;
   block.keys = present ? numbers.keys : 0;
-  load_rows<width>(block.query,
-                   queries + start_of(numbers.query, sample, head, block.row),
-                   present, numbers.width, block.at);
-  load_rows<width>(block.gradient,
-                   gradients + start_of(numbers.gradient, sample, head, block.row),
+  load_rows<width>(block.query, queries + start_of(numbers.query, sample, head, block.row), present,
+                   numbers.width, block.at);
+  load_rows<width>(block.gradient, gradients + start_of(numbers.gradient, sample, head, block.row),
                    present, numbers.value_width, block.at);
   clear_rows<width>(block.sum);
 
@@ -150,10 +148,10 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
     const uint first_key = tile * rows;
     const uint here = min(rows, numbers.keys - first_key);
     threadgroup_barrier(mem_flags::mem_threadgroup);  // the tile before has been used
-    load_tile<rows, width, ragged, count>(key_tile, keys + first_key * numbers.key.row, numbers.key.row, here,
-                                          numbers.width, team);
-    load_tile<rows, width, ragged, count>(value_tile, values + first_key * numbers.value.row, numbers.value.row,
-                                          here, numbers.value_width, team);
+    load_tile<rows, width, ragged, count>(key_tile, keys + first_key * numbers.key.row,
+                                          numbers.key.row, here, numbers.width, team);
+    load_tile<rows, width, ragged, count>(value_tile, values + first_key * numbers.value.row,
+                                          numbers.value.row, here, numbers.value_width, team);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (tile >= walk.whole_first && tile < walk.whole_end)
       block.template attend<false, rows>(key_tile, value_tile, first_key);
@@ -163,8 +161,8 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
 
   const float slope_gradient = row_sum(block.slope_gradient);
   if (!present) return;
-  store_rows<width>(result + start_of(numbers.result, sample, head, query),
-                    block.sum, block.scores.scale, numbers.width, block.at);
+  store_rows<width>(result + start_of(numbers.result, sample, head, query), block.sum,
+                    block.scores.scale, numbers.width, block.at);
   if ((options & has_slopes) != 0 && block.at.column == 0) slope_gradients[place] = slope_gradient;
 }
 
@@ -237,11 +235,9 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
   const bool present = key < numbers.keys;
   block.row = min(key, last_key);
   block.seen_by = present ? queries_of(key, numbers) : Range{0, 0};
-  load_rows<width>(block.key,
-                   keys + start_of(numbers.key, sample, key_head, block.row),
-                   present, numbers.width, block.at);
-  load_rows<width>(block.value,
-                   values + start_of(numbers.value, sample, key_head, block.row),
+  load_rows<width>(block.key, keys + start_of(numbers.key, sample, key_head, block.row), present,
+                   numbers.width, block.at);
+  load_rows<width>(block.value, values + start_of(numbers.value, sample, key_head, block.row),
                    present, numbers.value_width, block.at);
   clear_rows<width>(block.key_sum);
   clear_rows<width>(block.value_sum);
@@ -257,11 +253,12 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
       const uint first_query = tile * rows;
       const uint here = min(rows, numbers.queries - first_query);
       threadgroup_barrier(mem_flags::mem_threadgroup);  // the tile before has been used
-      load_tile<rows, width, ragged, count>(query_tile, head_queries + first_query * numbers.query.row,
+      load_tile<rows, width, ragged, count>(query_tile,
+                                            head_queries + first_query * numbers.query.row,
                                             numbers.query.row, here, numbers.width, team);
       load_tile<rows, width, ragged, count>(gradient_tile,
-                                            head_gradients + first_query * numbers.gradient.row, numbers.gradient.row,
-                                            here, numbers.value_width, team);
+                                            head_gradients + first_query * numbers.gradient.row,
+                                            numbers.gradient.row, here, numbers.value_width, team);
       if (in_group < rows) {
         const bool inside = in_group < here;
         bases[in_group] = inside ? exponent_base(logarithms[place + first_query + in_group]) : 0.0f;
@@ -279,10 +276,8 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
 
   if (!present) return;
   const long row_of_key = key;
-  store_rows<width>(
-      key_result + start_of(numbers.result, sample, key_head, row_of_key),
-      block.key_sum, block.scores.scale, numbers.width, block.at);
-  store_rows<width>(
-      value_result + start_of(numbers.value_result, sample, key_head, row_of_key),
-      block.value_sum, 1.0f, numbers.value_width, block.at);
+  store_rows<width>(key_result + start_of(numbers.result, sample, key_head, row_of_key),
+                    block.key_sum, block.scores.scale, numbers.width, block.at);
+  store_rows<width>(value_result + start_of(numbers.value_result, sample, key_head, row_of_key),
+                    block.value_sum, 1.0f, numbers.value_width, block.at);
 }

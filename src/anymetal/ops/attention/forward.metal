@@ -99,10 +99,9 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
     device const T* values [[buffer(2)]], device T* result [[buffer(3)]],
     device float* logarithms [[buffer(4)]], device const M* mask [[buffer(5)]],
     device const float* slopes [[buffer(6)]], device const float* sinks [[buffer(7)]],
-    constant Numbers& numbers [[buffer(8)]],
-    uint3 group [[threadgroup_position_in_grid]], uint3 groups [[threadgroups_per_grid]],
-    uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]],
-    uint simds [[simdgroups_per_threadgroup]]) {
+    constant Numbers& numbers [[buffer(8)]], uint3 group [[threadgroup_position_in_grid]],
+    uint3 groups [[threadgroups_per_grid]], uint lane [[thread_index_in_simdgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]], uint simds [[simdgroups_per_threadgroup]]) {
   constexpr uint rows = tile_rows<T, width>();
   constexpr uint stride = tile_stride<T, width>();
   threadgroup T key_tile[rows * stride];
@@ -123,11 +122,9 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
   block.row = min(query, last_query);
   block.seen = present ? keys_of(query, numbers) : Range{0, 0};
   block.state = {-INFINITY, 0.0f};
-  block.scores =
-      scores_of<M, options>(sample, head, mask, slopes, numbers);
-  load_rows<width>(block.query,
-                   queries + start_of(numbers.query, sample, head, block.row),
-                   present, numbers.width, block.at);
+  block.scores = scores_of<M, options>(sample, head, mask, slopes, numbers);
+  load_rows<width>(block.query, queries + start_of(numbers.query, sample, head, block.row), present,
+                   numbers.width, block.at);
   clear_rows<width>(block.sum);
 
   const Walk walk = walk_of(keys_of(first_query, numbers), keys_of(last_query, numbers), rows);
@@ -135,10 +132,10 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
     const uint first_key = tile * rows;
     const uint here = min(rows, numbers.keys - first_key);
     threadgroup_barrier(mem_flags::mem_threadgroup);  // the tile before has been used
-    load_tile<rows, width, ragged, count>(key_tile, keys + first_key * numbers.key.row, numbers.key.row, here,
-                                          numbers.width, team);
-    load_tile<rows, width, ragged, count>(value_tile, values + first_key * numbers.value.row, numbers.value.row,
-                                          here, numbers.value_width, team);
+    load_tile<rows, width, ragged, count>(key_tile, keys + first_key * numbers.key.row,
+                                          numbers.key.row, here, numbers.width, team);
+    load_tile<rows, width, ragged, count>(value_tile, values + first_key * numbers.value.row,
+                                          numbers.value.row, here, numbers.value_width, team);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (tile >= walk.whole_first && tile < walk.whole_end)
       block.template attend<false, rows>(key_tile, value_tile, first_key);
@@ -149,10 +146,11 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
   const State state = {block.state.largest, row_sum(block.state.sum)};
   const Finish finished = finish(state, numbers.has_sinks ? sinks[head] : -INFINITY);
   if (!present) return;
-  store_rows<width>(result + start_of(numbers.result, sample, head, query),
-                    block.sum, finished.share, numbers.value_width, block.at);
+  store_rows<width>(result + start_of(numbers.result, sample, head, query), block.sum,
+                    finished.share, numbers.value_width, block.at);
   if (block.at.column == 0)
-    logarithms[(long(sample) * numbers.heads + head) * numbers.queries + query] = finished.logarithm;
+    logarithms[(long(sample) * numbers.heads + head) * numbers.queries + query] =
+        finished.logarithm;
 }
 
 // --- decode --------------------------------------------------------------------------------------
@@ -202,7 +200,8 @@ struct Decoding {
     for (uint r = 0; r < rows; ++r) weight[r] = 0.0f;
     for (uint j = 0; j < present; ++j) {
       float key[width / 32];
-      load_elements<width, ragged, count>(key, keys + (first + j) * key_stride, numbers.width, lane);
+      load_elements<width, ragged, count>(key, keys + (first + j) * key_stride, numbers.width,
+                                          lane);
 #pragma unroll
       for (uint r = 0; r < rows; ++r) {
         float product = 0.0f;
@@ -262,11 +261,10 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
     device float* logarithms [[buffer(4)]], device const M* mask [[buffer(5)]],
     device const float* slopes [[buffer(6)]], device const float* sinks [[buffer(7)]],
     constant Numbers& numbers [[buffer(8)]], device float* sums [[buffer(9)]],
-    device float2* states [[buffer(10)]],
-    uint3 group [[threadgroup_position_in_grid]], uint3 groups [[threadgroups_per_grid]],
-    uint in_group [[thread_index_in_threadgroup]], uint3 threads [[threads_per_threadgroup]],
-    uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]],
-    uint simds [[simdgroups_per_threadgroup]]) {
+    device float2* states [[buffer(10)]], uint3 group [[threadgroup_position_in_grid]],
+    uint3 groups [[threadgroups_per_grid]], uint in_group [[thread_index_in_threadgroup]],
+    uint3 threads [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]], uint simds [[simdgroups_per_threadgroup]]) {
   threadgroup State group_states[rows][most_simds];
   threadgroup float group_sums[most_simds * width];
   const uint all_rows = numbers.queries * numbers.shared_by;
@@ -282,16 +280,14 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
 #pragma unroll
   for (uint r = 0; r < rows; ++r) {
     const Row row = row_of(min(first_row + r, last_row), key_head, numbers);
-    device const T* query =
-        queries + start_of(numbers.query, sample, row.head, row.query);
+    device const T* query = queries + start_of(numbers.query, sample, row.head, row.query);
     load_elements<width, ragged, count>(block.query[r], query, numbers.width, lane);
 #pragma unroll
     for (uint i = 0; i < width / 32; ++i) block.sum[r][i] = 0.0f;
     block.state[r] = {-INFINITY, 0.0f};
     block.seen[r] = keys_of(row.query, numbers);
     block.index[r] = row.query;
-    block.scores[r] =
-        scores_of<M, options>(sample, row.head, mask, slopes, numbers);
+    block.scores[r] = scores_of<M, options>(sample, row.head, mask, slopes, numbers);
   }
 
   uint first = block.seen[0].first / 32 * 32;
@@ -331,8 +327,10 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
             T(total * finished.share);
     }
     if (in_group == 0) {
-      if (partitioned) states[place * groups.x + group.x] = float2(state.largest, state.sum);
-      else logarithms[place] = finished.logarithm;
+      if (partitioned)
+        states[place * groups.x + group.x] = float2(state.largest, state.sum);
+      else
+        logarithms[place] = finished.logarithm;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }
@@ -340,15 +338,12 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
 
 // What the partitions of a row left: a threadgroup a row.
 template <typename T>
-[[kernel]] void attention_reduce(device const float* sums [[buffer(0)]],
-                                 device const float2* states [[buffer(1)]],
-                                 device T* result [[buffer(2)]],
-                                 device float* logarithms [[buffer(3)]],
-                                 device const float* sinks [[buffer(4)]],
-                                 constant Numbers& numbers [[buffer(5)]],
-                                 uint row [[threadgroup_position_in_grid]],
-                                 uint in_group [[thread_index_in_threadgroup]],
-                                 uint threads [[threads_per_threadgroup]]) {
+[[kernel]] void attention_reduce(
+    device const float* sums [[buffer(0)]], device const float2* states [[buffer(1)]],
+    device T* result [[buffer(2)]], device float* logarithms [[buffer(3)]],
+    device const float* sinks [[buffer(4)]], constant Numbers& numbers [[buffer(5)]],
+    uint row [[threadgroup_position_in_grid]], uint in_group [[thread_index_in_threadgroup]],
+    uint threads [[threads_per_threadgroup]]) {
   const uint query = row % numbers.queries;
   const uint head = row / numbers.queries % numbers.heads;
   const uint sample = row / numbers.queries / numbers.heads;

@@ -122,7 +122,7 @@ struct Part {
   }
 
   // Adds the product of `depth` columns of A and rows of B.
-  template <typename ATile, typename BTile, bool a_flipped, bool b_flipped, uint depth>
+  template <typename ATile, typename BTile, bool a_transposed, bool b_transposed, uint depth>
   void multiply(threadgroup const T* a, threadgroup const T* b) thread {
 #pragma unroll
     for (uint k = 0; k < depth; k += 8) {
@@ -130,13 +130,13 @@ struct Part {
 #pragma unroll
       for (uint i = 0; i < high; ++i)
         simdgroup_load(left[i],
-                       a + (a_flipped ? k * ATile::stride + i * 8 : i * 8 * ATile::stride + k),
-                       ATile::stride, ulong2(0), a_flipped);
+                       a + (a_transposed ? k * ATile::stride + i * 8 : i * 8 * ATile::stride + k),
+                       ATile::stride, ulong2(0), a_transposed);
 #pragma unroll
       for (uint j = 0; j < wide; ++j)
         simdgroup_load(right[j],
-                       b + (b_flipped ? j * 8 * BTile::stride + k : k * BTile::stride + j * 8),
-                       BTile::stride, ulong2(0), b_flipped);
+                       b + (b_transposed ? j * 8 * BTile::stride + k : k * BTile::stride + j * 8),
+                       BTile::stride, ulong2(0), b_transposed);
 #pragma unroll
       for (uint i = 0; i < high; ++i)
 #pragma unroll
@@ -146,8 +146,8 @@ struct Part {
   }
 
   // Writes what lies inside C, eight rows at a time through `staged`, which is the simdgroup's own.
-  void write(threadgroup float* staged, thread const Results<T>& results,
-             thread const Problem& problem, uint row, uint column, uint lane) const thread {
+  void write(threadgroup float* staged, thread const Results<T>& results, constant Numbers& numbers,
+             uint row, uint column, uint lane) const thread {
     const uint columns = wide * 8;
 #pragma unroll
     for (uint i = 0; i < high; ++i) {
@@ -156,7 +156,7 @@ struct Part {
       simdgroup_barrier(mem_flags::mem_threadgroup);
       for (uint at = lane; at < 8 * columns; at += lanes) {
         const uint r = row + i * 8 + at / columns, c = column + at % columns;
-        if (r < problem.m && c < problem.n) results.write(problem, r, c, staged[at]);
+        if (r < numbers.m && c < numbers.n) results.write(numbers, r, c, staged[at]);
       }
       simdgroup_barrier(mem_flags::mem_threadgroup);
     }
@@ -164,60 +164,61 @@ struct Part {
 };
 
 // A threadgroup a tile of C, which its simdgroups divide into simd_rows x simd_columns parts.
-// a_flipped: A lies in memory column by column; b_flipped the same for B.
+// a_transposed: A is stored column-major; b_transposed the same for B.
 template <typename T, uint tile_rows, uint tile_columns, uint depth, uint simd_rows,
-          uint simd_columns, bool a_flipped, bool b_flipped, uint width>
+          uint simd_columns, bool a_transposed, bool b_transposed, uint width>
 [[kernel]] void tiles(device const T* a [[buffer(0)]], device const T* b [[buffer(1)]],
                       device T* c [[buffer(2)]], device const T* bias [[buffer(3)]],
-                      device const T* residual [[buffer(4)]], constant long* numbers [[buffer(5)]],
-                      constant float* scales [[buffer(6)]],
+                      device const T* residual [[buffer(4)]],
+                      constant Numbers& numbers [[buffer(5)]],
                       uint3 group [[threadgroup_position_in_grid]],
                       uint in_group [[thread_index_in_threadgroup]],
                       uint lane [[thread_index_in_simdgroup]],
                       uint simd [[simdgroup_index_in_threadgroup]]) {
   constexpr uint threads = simd_rows * simd_columns * lanes;
   constexpr uint part_rows = tile_rows / simd_rows, part_columns = tile_columns / simd_columns;
-  using ATile = Tile<T, a_flipped ? depth : tile_rows, a_flipped ? tile_rows : depth, !a_flipped,
-                     threads, width>;
-  using BTile = Tile<T, b_flipped ? tile_columns : depth, b_flipped ? depth : tile_columns,
-                     b_flipped, threads, width>;
+  using ATile = Tile<T, a_transposed ? depth : tile_rows, a_transposed ? tile_rows : depth,
+                     !a_transposed, threads, width>;
+  using BTile = Tile<T, b_transposed ? tile_columns : depth, b_transposed ? depth : tile_columns,
+                     b_transposed, threads, width>;
   threadgroup vec<T, 4> a_memory[2 * ATile::elements / 4];
   threadgroup vec<T, 4> b_memory[2 * BTile::elements / 4];
   threadgroup float staged[simd_rows * simd_columns * 8 * part_columns];
   threadgroup T* a_tiles = reinterpret_cast<threadgroup T*>(a_memory);
   threadgroup T* b_tiles = reinterpret_cast<threadgroup T*>(b_memory);
 
-  const Problem problem(numbers, group.z);
+  const Starts starts(numbers, group.z);
   const uint row = group.y * tile_rows, column = group.x * tile_columns;
   const uint part_row = simd / simd_columns * part_rows;
   const uint part_column = simd % simd_columns * part_columns;
   Part<T, part_rows / 8, part_columns / 8> part;
 
-  if (problem.k > 0) {
-    const long a_next = a_flipped ? problem.a.column : problem.a.row;
-    const long b_next = b_flipped ? problem.b.column : problem.b.row;
-    a += problem.starts[0] + (a_flipped ? long(row) : row * a_next);
-    b += problem.starts[1] + (b_flipped ? column * b_next : long(column));
-    const uint a_last = problem.m - row - (a_flipped ? width : 1);
-    const uint b_last = problem.n - column - (b_flipped ? 1 : width);
-    threadgroup const T* a_part = a_tiles + (a_flipped ? part_row : part_row * ATile::stride);
-    threadgroup const T* b_part = b_tiles + (b_flipped ? part_column * BTile::stride : part_column);
+  if (numbers.k > 0) {
+    const long a_next = a_transposed ? numbers.a.column : numbers.a.row;
+    const long b_next = b_transposed ? numbers.b.column : numbers.b.row;
+    a += starts.a + (a_transposed ? long(row) : row * a_next);
+    b += starts.b + (b_transposed ? column * b_next : long(column));
+    const uint a_last = numbers.m - row - (a_transposed ? width : 1);
+    const uint b_last = numbers.n - column - (b_transposed ? 1 : width);
+    threadgroup const T* a_part = a_tiles + (a_transposed ? part_row : part_row * ATile::stride);
+    threadgroup const T* b_part =
+        b_tiles + (b_transposed ? part_column * BTile::stride : part_column);
 
     ATile next_a;
     BTile next_b;
-    const uint first = (problem.k - 1) % depth + 1;
+    const uint first = (numbers.k - 1) % depth + 1;
     next_a.fetch_part(a, a_next, a_last, first, in_group);
     next_b.fetch_part(b, b_next, b_last, first, in_group);
     next_a.put(a_tiles, in_group);
     next_b.put(b_tiles, in_group);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     uint current = 0;
-    for (uint k = first; k < problem.k;) {
-      const uint end = min(problem.k, k + problem.at_once);
+    for (uint k = first; k < numbers.k;) {
+      const uint end = min(numbers.k, k + numbers.at_once);
       for (; k < end; k += depth) {
-        next_a.fetch(a + (a_flipped ? k * a_next : long(k)), a_next, a_last, in_group);
-        next_b.fetch(b + (b_flipped ? long(k) : k * b_next), b_next, b_last, in_group);
-        part.template multiply<ATile, BTile, a_flipped, b_flipped, depth>(
+        next_a.fetch(a + (a_transposed ? k * a_next : long(k)), a_next, a_last, in_group);
+        next_b.fetch(b + (b_transposed ? long(k) : k * b_next), b_next, b_last, in_group);
+        part.template multiply<ATile, BTile, a_transposed, b_transposed, depth>(
             a_part + current * ATile::elements, b_part + current * BTile::elements);
         current ^= 1;
         next_a.put(a_tiles + current * ATile::elements, in_group);
@@ -226,20 +227,20 @@ template <typename T, uint tile_rows, uint tile_columns, uint depth, uint simd_r
       }
       part.keep();
     }
-    part.template multiply<ATile, BTile, a_flipped, b_flipped, depth>(
+    part.template multiply<ATile, BTile, a_transposed, b_transposed, depth>(
         a_part + current * ATile::elements, b_part + current * BTile::elements);
     part.keep();
   }
-  part.write(staged + simd * 8 * part_columns, Results<T>(c, bias, residual, scales, problem),
-             problem, row + part_row, column + part_column, lane);
+  part.write(staged + simd * 8 * part_columns, Results<T>(c, bias, residual, starts), numbers,
+             row + part_row, column + part_column, lane);
 }
 
 // --- few rows ------------------------------------------------------------------------------------
 
 // The rows of A past its end are the last one again; nobody writes what comes of them.
 template <uint rows>
-inline uint row_inside(uint row, thread const Problem& problem) {
-  return rows == 1 ? 0 : min(row, problem.m - 1);
+inline uint row_inside(uint row, constant Numbers& numbers) {
+  return rows == 1 ? 0 : min(row, numbers.m - 1);
 }
 
 constant constexpr uint columns_at_once = 4;
@@ -254,24 +255,22 @@ struct Dots {
   Strides a_strides;
   Strides b_strides;
 
-  Dots(device const T* a_all, device const T* b_all, thread const Problem& problem)
-      : a(a_all + problem.starts[0]),
-        b(b_all + problem.starts[1]),
-        a_strides(problem.a),
-        b_strides(problem.b) {
+  Dots(device const T* a_all, device const T* b_all, thread const Starts& starts,
+       constant Numbers& numbers)
+      : a(a_all + starts.a), b(b_all + starts.b), a_strides(numbers.a), b_strides(numbers.b) {
     for (uint i = 0; i < rows; ++i)
       for (uint j = 0; j < columns_at_once; ++j) sums[i][j] = 0.0f;
   }
 
-  void add(uint k, thread const Problem& problem, uint column) thread {
+  void add(uint k, constant Numbers& numbers, uint column) thread {
     typename W::type right[columns_at_once];
 #pragma unroll
     for (uint j = 0; j < columns_at_once; ++j)
-      right[j] = W::load(b + min(column + j, problem.n - 1) * b_strides.column +
+      right[j] = W::load(b + min(column + j, numbers.n - 1) * b_strides.column +
                          (width == 1 ? k * b_strides.row : long(k)));
 #pragma unroll
     for (uint i = 0; i < rows; ++i) {
-      const auto left = W::load(a + row_inside<rows>(i, problem) * a_strides.row +
+      const auto left = W::load(a + row_inside<rows>(i, numbers) * a_strides.row +
                                 (width == 1 ? k * a_strides.column : long(k)));
 #pragma unroll
       for (uint j = 0; j < columns_at_once; ++j) sums[i][j] += sum_of(left * right[j]);
@@ -284,21 +283,22 @@ struct Dots {
 template <typename T, uint rows, uint width>
 [[kernel]] void dots(device const T* a [[buffer(0)]], device const T* b [[buffer(1)]],
                      device T* c [[buffer(2)]], device const T* bias [[buffer(3)]],
-                     device const T* residual [[buffer(4)]], constant long* numbers [[buffer(5)]],
-                     constant float* scales [[buffer(6)]], constant uint& split [[buffer(7)]],
+                     device const T* residual [[buffer(4)]],
+                     constant Numbers& numbers [[buffer(5)]],
                      uint3 group [[threadgroup_position_in_grid]],
                      uint lane [[thread_index_in_simdgroup]],
                      uint simd [[simdgroup_index_in_threadgroup]],
                      uint simds [[simdgroups_per_threadgroup]]) {
   constexpr uint results_at_once = rows * columns_at_once;
   threadgroup float partial[32 * results_at_once];
-  const Problem problem(numbers, group.z);
-  const uint column = (group.x * (simds / split) + simd / split) * columns_at_once;
+  const Starts starts(numbers, group.z);
+  const uint column = (group.x * (simds / numbers.split) + simd / numbers.split) * columns_at_once;
   const uint step = lanes * width;
-  Dots<T, rows, width> own(a, b, problem);
-  uint k = simd % split * step;
-  for (; k + step <= problem.k; k += split * step) own.add(k + lane * width, problem, column);
-  if (k + lane * width < problem.k) own.add(k + lane * width, problem, column);
+  Dots<T, rows, width> own(a, b, starts, numbers);
+  uint k = simd % numbers.split * step;
+  for (; k + step <= numbers.k; k += numbers.split * step)
+    own.add(k + lane * width, numbers, column);
+  if (k + lane * width < numbers.k) own.add(k + lane * width, numbers, column);
 
   // Lane i keeps sum i: the results are written side by side.
   float mine = 0.0f;
@@ -307,27 +307,27 @@ template <typename T, uint rows, uint width>
     const float sum = simd_sum(own.sums[i / columns_at_once][i % columns_at_once]);
     mine = lane == i ? sum : mine;
   }
-  if (split > 1) {
+  if (numbers.split > 1) {
     if (lane < results_at_once) partial[simd * results_at_once + lane] = mine;
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (simd % split != 0) return;
-    for (uint i = 1; i < split; ++i)
+    if (simd % numbers.split != 0) return;
+    for (uint i = 1; i < numbers.split; ++i)
       if (lane < results_at_once) mine += partial[(simd + i) * results_at_once + lane];
   }
   const uint i = lane / columns_at_once, j = column + lane % columns_at_once;
-  if (lane < results_at_once && i < problem.m && j < problem.n)
-    Results<T>(c, bias, residual, scales, problem).write(problem, i, j, mine);
+  if (lane < results_at_once && i < numbers.m && j < numbers.n)
+    Results<T>(c, bias, residual, starts).write(numbers, i, j, mine);
 }
 
 template <typename T>
-inline void write_columns(thread const Results<T>& results, thread const Problem& problem, uint row,
+inline void write_columns(thread const Results<T>& results, constant Numbers& numbers, uint row,
                           uint column, float sum) {
-  results.write(problem, row, column, sum);
+  results.write(numbers, row, column, sum);
 }
 template <typename T>
-inline void write_columns(thread const Results<T>& results, thread const Problem& problem, uint row,
+inline void write_columns(thread const Results<T>& results, constant Numbers& numbers, uint row,
                           uint column, float4 sums) {
-  for (uint i = 0; i < 4; ++i) results.write(problem, row, column + i, sums[i]);
+  for (uint i = 0; i < 4; ++i) results.write(numbers, row, column + i, sums[i]);
 }
 
 // B lies in memory row by row: a lane takes `width` neighbouring columns, a simdgroup some of the
@@ -336,7 +336,7 @@ template <typename T, uint rows, uint width>
 [[kernel]] void columns(device const T* a [[buffer(0)]], device const T* b [[buffer(1)]],
                         device T* c [[buffer(2)]], device const T* bias [[buffer(3)]],
                         device const T* residual [[buffer(4)]],
-                        constant long* numbers [[buffer(5)]], constant float* scales [[buffer(6)]],
+                        constant Numbers& numbers [[buffer(5)]],
                         uint3 group [[threadgroup_position_in_grid]],
                         uint lane [[thread_index_in_simdgroup]],
                         uint simd [[simdgroup_index_in_threadgroup]],
@@ -344,34 +344,34 @@ template <typename T, uint rows, uint width>
   using W = Width<width>;
   using V = typename W::type;
   threadgroup V partial[32 * lanes];
-  const Problem problem(numbers, group.z);
+  const Starts starts(numbers, group.z);
   const uint column = (group.x * lanes + lane) * width;
-  a += problem.starts[0];
-  b += problem.starts[1] + min(column, problem.n - width);
+  a += starts.a;
+  b += starts.b + min(column, numbers.n - width);
   V totals[rows] = {};
-  for (uint k = simd; k < problem.k;) {
+  for (uint k = simd; k < numbers.k;) {
     V sums[rows] = {};
-    const uint end = min(problem.k, k + simds * problem.at_once);
+    const uint end = min(numbers.k, k + simds * numbers.at_once);
     for (; k < end; k += simds) {
-      const V right = W::load(b + k * problem.b.row);
+      const V right = W::load(b + k * numbers.b.row);
 #pragma unroll
       for (uint i = 0; i < rows; ++i) {
-        const uint row = row_inside<rows>(i, problem);
-        sums[i] += float(a[row * problem.a.row + k * problem.a.column]) * right;
+        const uint row = row_inside<rows>(i, numbers);
+        sums[i] += float(a[row * numbers.a.row + k * numbers.a.column]) * right;
       }
     }
 #pragma unroll
     for (uint i = 0; i < rows; ++i) totals[i] += sums[i];
   }
-  const Results<T> results(c, bias, residual, scales, problem);
+  const Results<T> results(c, bias, residual, starts);
 #pragma unroll
   for (uint i = 0; i < rows; ++i) {
     partial[simd * lanes + lane] = totals[i];
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (simd == 0 && i < problem.m && column < problem.n) {
+    if (simd == 0 && i < numbers.m && column < numbers.n) {
       V total = totals[i];
       for (uint other = 1; other < simds; ++other) total += partial[other * lanes + lane];
-      write_columns(results, problem, i, column, total);
+      write_columns(results, numbers, i, column, total);
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }
@@ -383,8 +383,8 @@ template <typename T, uint rows, uint width>
   template [[host_name(name)]] [[kernel]] decltype(__VA_ARGS__) __VA_ARGS__;
 
 // tiles_<rows>x<columns>x<depth>_<simdgroups>_<layout>_<form>_<dtype>; a letter of the layout is t
-// where the operand lies in memory column by column. Both so is the transposed product, which the
-// host asks for instead.
+// where the operand is stored column-major. There is no tt: the host computes the transposed
+// product (B^T A^T, nn) instead.
 #define TILES_OF(T, form, width, rows, columns, depth, high, wide)                        \
   INSTANCE("tiles_" #rows "x" #columns "x" #depth "_" #high "x" #wide "_nn_" form "_" #T, \
            tiles<T, rows, columns, depth, high, wide, false, false, width>)               \

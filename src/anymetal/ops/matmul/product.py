@@ -16,21 +16,23 @@ from typing import Any
 import torch
 
 from anymetal.errors import PolicyError
+from anymetal.nouns import SIMDGROUP
 from anymetal.ops.declare import variants
 from anymetal.ops.declare.kernel_file import SUFFIXES, kernel_file
 from anymetal.ops.declare.layout import aligned
 from anymetal.policy.policy import Choice, choose
 
-SIMDGROUP = 32
 KERNELS = kernel_file("matmul/matmul.metal")
-# Functions of a sum, by the number that the kernels know them by.
+# Functions of a sum, as the kernels call them; None is `none` there.
 ACTIVATIONS = (None, "relu", "silu", "gelu", "gelu_tanh")
+# Dimensions of a batch that kernels walk; operands with more are copied, which makes them one.
+_BATCH_DIMENSIONS = 4
+_OPERANDS = ("a", "b", "c", "bias", "residual")
 # Rows that the kernels for few rows are made for, and columns that a simdgroup of `dots` takes.
 _ROWS = (1, 4, 8)
 _COLUMNS_AT_ONCE = 4
 # Sums over k are made of sums over about sqrt(k) of it, which rounds least; at least of so many.
 _LEAST_AT_ONCE = 64
-_HAS_BIAS, _HAS_RESIDUAL, _IS_GRADIENT = 1, 2, 4
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,6 @@ class Epilogue:
     alpha: float = 1.0
     beta: float = 1.0
     is_gradient: bool = False
-
-    def flags(self) -> int:
-        residual = _IS_GRADIENT if self.is_gradient else _HAS_RESIDUAL
-        return (self.bias is not None) * _HAS_BIAS + (self.residual is not None) * residual
 
 
 @dataclass(frozen=True)
@@ -94,24 +92,38 @@ class Product:
         return self.with_operands([b, a, *others], m=self.n, n=self.m)
 
     @property
-    def a_flipped(self) -> bool:
-        """Whether A lies in memory column by column; with one column or row, as one likes."""
+    def a_is_transposed(self) -> bool:
+        """Whether A is stored column-major; a single column or row is either."""
         return self.a.column != 1 and self.k != 1
 
     @property
-    def b_flipped(self) -> bool:
+    def b_is_transposed(self) -> bool:
         return self.b.column != 1 and self.n != 1
 
-    def numbers(self, epilogue: Epilogue, depth: int) -> list[int]:
-        """What the kernels read: the layout is that of `Problem` in shared/product.h."""
-        function = ACTIVATIONS.index(epilogue.activation)
-        at_once = depth * max(1, round(max(_LEAST_AT_ONCE, self.k**0.5) / depth))
-        numbers = [self.m, self.n, self.k, function, epilogue.flags(), at_once, len(self.batch)]
-        for operand in self.operands:
-            numbers += [operand.row, operand.column]
-        for dimension, size in enumerate(self.batch):
-            numbers += [size, *(operand.batch[dimension] for operand in self.operands)]
-        return numbers
+    def numbers(self, epilogue: Epilogue, depth: int, split: int) -> dict[str, Any]:
+        """`Numbers` of shared/product.h."""
+        padding = _BATCH_DIMENSIONS - len(self.batch)
+        batch_strides = zip(*(operand.batch for operand in self.operands), strict=True)
+        strides = {
+            name: {"row": operand.row, "column": operand.column}
+            for name, operand in zip(_OPERANDS, self.operands, strict=True)
+        }
+        return {
+            **strides,
+            "m": self.m,
+            "n": self.n,
+            "k": self.k,
+            "at_once": depth * max(1, round(max(_LEAST_AT_ONCE, self.k**0.5) / depth)),
+            "split": split,
+            "activation": epilogue.activation or "none",
+            "has_bias": epilogue.bias is not None,
+            "has_residual": epilogue.residual is not None,
+            "is_gradient": epilogue.is_gradient,
+            "alpha": epilogue.alpha,
+            "beta": epilogue.beta,
+            "batch": [1] * padding + list(self.batch),
+            "batch_strides": [(0,) * len(_OPERANDS)] * padding + list(batch_strides),
+        }
 
 
 # --- how the operands lie -------------------------------------------------------------------------
@@ -133,7 +145,21 @@ def product_of(
         )
     ]
     product = Product(m, n, k, tuple(batch), *operands)
-    return _folded(_collapsed(product)) if batch else product
+    if not batch:
+        return product
+    product = _folded(_collapsed(product))
+    if len(product.batch) <= _BATCH_DIMENSIONS:
+        return product
+    a, b = (t.expand(*batch, *t.shape[-2:]).contiguous() for t in (a, b))
+    dense_bias, dense_residual = (
+        _dense(t, output.shape) for t in (epilogue.bias, epilogue.residual)
+    )
+    epilogue = replace(epilogue, bias=dense_bias, residual=dense_residual)
+    return product_of(a, b, output, epilogue)
+
+
+def _dense(tensor: torch.Tensor | None, shape: Sequence[int]) -> torch.Tensor | None:
+    return None if tensor is None else tensor.expand(shape).contiguous()
 
 
 def _readable(matrix: torch.Tensor) -> torch.Tensor:
@@ -234,7 +260,8 @@ class Launch:
         few = self._choice("few_rows", "dots")
         if min(product.m, product.n) <= min(few.values["most_rows"], _ROWS[-1]):
             self._few_rows(few)
-        elif product.a_flipped and product.b_flipped:  # both turned round, neither is
+        elif product.a_is_transposed and product.b_is_transposed:
+            # There are no kernels for two column-major operands: (A B)^T = B^T A^T has neither.
             replace(self, product=product.transposed())._tiles()
         else:
             self._tiles()
@@ -265,13 +292,13 @@ class Launch:
     def _tiles(self) -> None:
         product, choice = self.product, self._tile_choice()
         rows, columns = choice.values["rows"], choice.values["columns"]
-        layout = "tn" if product.a_flipped else "nt" if product.b_flipped else "nn"
+        layout = "tn" if product.a_is_transposed else "nt" if product.b_is_transposed else "nn"
         name = f"tiles_{tile_name(choice)}_{layout}"
         a, b = product.a, product.b
         m, n, k = product.m, product.n, product.k
         width = _width(
-            Lines(a, k, a.column, m) if product.a_flipped else Lines(a, m, a.row, k),
-            Lines(b, n, b.column, k) if product.b_flipped else Lines(b, k, b.row, n),
+            Lines(a, k, a.column, m) if product.a_is_transposed else Lines(a, m, a.row, k),
+            Lines(b, n, b.column, k) if product.b_is_transposed else Lines(b, k, b.row, n),
         )
         groups = (-(-product.n // columns), -(-product.m // rows))
         self._kernel(name, width)(
@@ -310,8 +337,7 @@ class Launch:
         dense = a.column == 1 and b.row == 1
         width = _width(Lines(a, m, a.row, k), Lines(b, n, b.column, k)) if dense else 1
         self._kernel(f"dots_{rows}", width)(
-            *self._arguments(),
-            split,
+            *self._arguments(split=split),
             threads=(
                 -(-sets // (simdgroups // split)) * choice.group_size,
                 1,
@@ -336,12 +362,9 @@ class Launch:
         form = "scalar" if width == 1 else "vec4"
         return KERNELS.kernel(f"{name}_{form}_{SUFFIXES[output.dtype]}", output.device)
 
-    def _arguments(self, depth: int = 1) -> tuple[Any, ...]:
-        return (
-            *(operand.tensor for operand in self.product.operands),
-            self.product.numbers(self.epilogue, depth),
-            [self.epilogue.alpha, self.epilogue.beta],
-        )
+    def _arguments(self, depth: int = 1, split: int = 1) -> tuple[Any, ...]:
+        numbers = self.product.numbers(self.epilogue, depth, split)
+        return (*(operand.tensor for operand in self.product.operands), numbers)
 
 
 def tile_name(choice: Choice) -> str:

@@ -31,14 +31,13 @@ struct Coded {
 
 // --- what the host passes ------------------------------------------------------------------------
 
-constant constexpr uint is_causal = 1;
-constant constexpr uint has_slopes = 2;
-constant constexpr uint has_sinks = 4;
-constant constexpr uint has_key_scales = 8;
-constant constexpr uint has_value_scales = 16;
+struct Strides {
+  uint query_token, query_head;
+  uint key_block, key_slot, key_head;
+  uint value_block, value_slot, value_head;
+};
 
-struct Sizes {
-  uint flags;
+struct Numbers {
   uint tokens;       // rows of the query tensor
   uint batch;        // sequences
   uint queries;      // of each sequence; 0: `starts` has the first token of each
@@ -51,27 +50,18 @@ struct Sizes {
   uint window;       // keys that a query sees up to its own, and from it on; 0: all
   uint part;         // keys of a part
   uint parts;        // parts of a sequence
+  float scale;
+  float softcap;  // 0: none
+  bool is_causal;
+  bool has_slopes;
+  bool has_sinks;
+  bool has_key_scales;
+  bool has_value_scales;
+  Strides strides;
 };
 
-struct Strides {
-  uint query_token, query_head;
-  uint key_block, key_slot, key_head;
-  uint value_block, value_slot, value_head;
-};
-
-inline Sizes sizes_of(constant long* s) {
-  return {uint(s[0]), uint(s[1]), uint(s[2]), uint(s[3]),  uint(s[4]),  uint(s[5]), uint(s[6]),
-          uint(s[7]), uint(s[8]), uint(s[9]), uint(s[10]), uint(s[11]), uint(s[12])};
-}
-
-inline Strides strides_of(constant long* s) {
-  return {uint(s[0]), uint(s[1]), uint(s[2]), uint(s[3]),
-          uint(s[4]), uint(s[5]), uint(s[6]), uint(s[7])};
-}
-
-inline float scale_at(device const float* scales, uint flag, uint kv_head,
-                      thread const Sizes& sizes) {
-  return sizes.flags & flag ? scales[kv_head] : 1.0f;
+inline float scale_at(device const float* scales, bool has_scales, uint kv_head) {
+  return has_scales ? scales[kv_head] : 1.0f;
 }
 
 // --- which rows, and which keys they see ---------------------------------------------------------
@@ -90,29 +80,29 @@ inline uint first_tile(device const int* starts, uint sequence, uint group, uint
 
 // Tiles of a ragged batch are counted so that each sequence begins with a whole one: some are
 // empty.
-inline Tile tile_of(uint index, uint rows, device const int* starts, thread const Sizes& sizes) {
-  if (sizes.queries) {
-    const uint each = (sizes.queries * sizes.group + rows - 1) / rows;
+inline Tile tile_of(uint index, uint rows, device const int* starts, constant Numbers& numbers) {
+  if (numbers.queries) {
+    const uint each = (numbers.queries * numbers.group + rows - 1) / rows;
     const uint sequence = index / each;
-    return {sequence, index % each * rows, sequence * sizes.queries, sizes.queries};
+    return {sequence, index % each * rows, sequence * numbers.queries, numbers.queries};
   }
-  uint sequence = 0, end = sizes.batch;
+  uint sequence = 0, end = numbers.batch;
   while (end - sequence > 1) {
     const uint middle = (sequence + end) / 2;
-    if (first_tile(starts, middle, sizes.group, rows) <= index) {
+    if (first_tile(starts, middle, numbers.group, rows) <= index) {
       sequence = middle;
     } else {
       end = middle;
     }
   }
-  const uint first = first_tile(starts, sequence, sizes.group, rows);
+  const uint first = first_tile(starts, sequence, numbers.group, rows);
   const int start = starts[sequence];
   const int queries = starts[sequence + 1] - start;
   return {sequence, (index - first) * rows, uint(start), uint(max(queries, 0))};
 }
 
 struct Row {
-  uint token;  // sizes.tokens: there is no such row
+  uint token;  // numbers.tokens: there is no such row
   uint head;
   int position;  // of the query among the keys
   uint begin;    // of the keys it sees
@@ -120,14 +110,14 @@ struct Row {
 };
 
 inline Row row_of(uint index, uint kv_head, uint length, thread const Tile& tile,
-                  thread const Sizes& sizes) {
-  const uint query = index / sizes.group;
+                  constant Numbers& numbers) {
+  const uint query = index / numbers.group;
   const uint token = tile.first_token + query;
-  const uint head = kv_head * sizes.group + index % sizes.group;
-  if (query >= tile.queries || token >= sizes.tokens) return {sizes.tokens, head, 0, 0, 0};
+  const uint head = kv_head * numbers.group + index % numbers.group;
+  if (query >= tile.queries || token >= numbers.tokens) return {numbers.tokens, head, 0, 0, 0};
   const int position = int(length) - int(tile.queries) + int(query);
-  const int window = int(sizes.window ? sizes.window : length + tile.queries);
-  const int end = sizes.flags & is_causal ? position + 1 : position + window;
+  const int window = int(numbers.window ? numbers.window : length + tile.queries);
+  const int end = numbers.is_causal ? position + 1 : position + window;
   const int begin = position + 1 - window;
   const uint last = uint(clamp(end, 0, int(length)));
   return {token, head, position, min(uint(max(begin, 0)), last), last};
@@ -191,9 +181,9 @@ inline State<float> merge(State<float> a, State<float> b) {
 // What the sum of weighted values is multiplied with: rows without keys are zero. A sink is a score
 // that has no value.
 inline float weight_of(State<float> state, float value_scale, uint head, device const float* sinks,
-                       uint flags) {
+                       bool has_sinks) {
   float factor = value_scale;
-  if (flags & has_sinks) {
+  if (has_sinks) {
     const State<float> whole = merge(state, {sinks[head], 1.0f});
     factor *= exp(state.largest - base_of(whole.largest));
     state = whole;
@@ -240,17 +230,17 @@ struct Keys {
 
 template <uint rows>
 inline void find_keys(thread Keys<rows>& keys, uint start, uint end, uint lane,
-                      device const int* table, thread const Sizes& sizes,
-                      thread const Strides& strides) {
+                      device const int* table, constant Numbers& numbers) {
   const uint key = min(start + lane, end - 1);
-  const uint block = uint(table[key / sizes.block_size]);
-  const uint slot = key % sizes.block_size;
+  const uint block = uint(table[key / numbers.block_size]);
+  const uint slot = key % numbers.block_size;
   keys.key = start + lane < end ? key : no_key;
   keys.count = min(lanes, end - start);
-  keys.exists = block < sizes.blocks;
+  keys.exists = block < numbers.blocks;
   const uint known = keys.exists ? block : 0;
-  keys.offsets[lane] = uint2(known * strides.key_block + slot * strides.key_slot,
-                             known * strides.value_block + slot * strides.value_slot);
+  keys.offsets[lane] =
+      uint2(known * numbers.strides.key_block + slot * numbers.strides.key_slot,
+            known * numbers.strides.value_block + slot * numbers.strides.value_slot);
   simdgroup_barrier(mem_flags::mem_threadgroup);
 }
 
@@ -319,15 +309,15 @@ struct Result {
   uint part;
 
   void store(Row row, State<float> state, uint at, float sum,
-             thread const Sizes& sizes) const thread {
-    const uint index = row.token * sizes.kv_heads * sizes.group + row.head;
-    if (sizes.parts == 1) {
-      const float weight = weight_of(state, value_scale, row.head, sinks, sizes.flags);
-      output[index * sizes.size + at] = T(sum * weight);
+             constant Numbers& numbers) const thread {
+    const uint index = row.token * numbers.kv_heads * numbers.group + row.head;
+    if (numbers.parts == 1) {
+      const float weight = weight_of(state, value_scale, row.head, sinks, numbers.has_sinks);
+      output[index * numbers.size + at] = T(sum * weight);
       return;
     }
-    const uint of_part = index * sizes.parts + part;
-    partial[of_part * sizes.size + at] = sum;
+    const uint of_part = index * numbers.parts + part;
+    partial[of_part * numbers.size + at] = sum;
     if (at == 0) states[of_part] = float2(state.largest, state.total);
   }
 };
@@ -335,18 +325,18 @@ struct Result {
 // One row of a simdgroup that has seen all keys.
 template <typename T, uint steps>
 inline void store_alone(Row row, State<float> state, thread const float* sums,
-                        thread const Result<T>& result, thread const Sizes& sizes, uint lane) {
-  if (row.token >= sizes.tokens) return;
+                        thread const Result<T>& result, constant Numbers& numbers, uint lane) {
+  if (row.token >= numbers.tokens) return;
   for (uint i = 0; i < steps; ++i) {
     const uint at = lane + lanes * i;
-    if (at < sizes.size) result.store(row, state, at, sums[i], sizes);
+    if (at < numbers.size) result.store(row, state, at, sums[i], numbers);
   }
 }
 
 // One row, of which each simdgroup has seen some keys: added up in threadgroup memory.
 template <typename T, uint steps>
 inline void store_merged(Row row, State<float> state, thread const float* own,
-                         thread const Result<T>& result, thread const Sizes& sizes, uint lane,
+                         thread const Result<T>& result, constant Numbers& numbers, uint lane,
                          uint simd, uint simds, threadgroup float* sums,
                          threadgroup float2* states) {
   if (lane == 0) states[simd] = float2(state.largest, state.total);
@@ -356,10 +346,10 @@ inline void store_merged(Row row, State<float> state, thread const float* own,
   const float factor = exp(state.largest - base_of(whole.largest));
   for (uint i = 0; i < steps; ++i) sums[(simd * steps + i) * lanes + lane] = own[i] * factor;
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  for (uint at = simd * lanes + lane; at < sizes.size; at += simds * lanes) {
+  for (uint at = simd * lanes + lane; at < numbers.size; at += simds * lanes) {
     float sum = 0.0f;
     for (uint i = 0; i < simds; ++i) sum += sums[i * steps * lanes + at];
-    if (row.token < sizes.tokens) result.store(row, whole, at, sum, sizes);
+    if (row.token < numbers.tokens) result.store(row, whole, at, sum, numbers);
   }
 }
 
@@ -375,38 +365,35 @@ template <typename T, typename C, uint rows, uint steps, bool whole>
     device const float* sinks [[buffer(7)]], device const float* key_scales [[buffer(8)]],
     device const float* value_scales [[buffer(9)]], device T* output [[buffer(10)]],
     device float* partial [[buffer(11)]], device float2* states [[buffer(12)]],
-    constant long* size_list [[buffer(13)]], constant long* stride_list [[buffer(14)]],
-    constant float& scale [[buffer(15)]], constant float& softcap [[buffer(16)]],
-    uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
-    uint simd [[simdgroup_index_in_threadgroup]], uint simds [[simdgroups_per_threadgroup]]) {
+    constant Numbers& numbers [[buffer(13)]], uint3 group [[threadgroup_position_in_grid]],
+    uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]],
+    uint simds [[simdgroups_per_threadgroup]]) {
   using Floats = typename Each<rows>::Floats;
   threadgroup uint2 offsets[most_threads];
   threadgroup Floats weights[most_threads];
   threadgroup float shared_sums[most_threads * steps];
   threadgroup float2 shared_states[most_simds];
-  const Sizes sizes = sizes_of(size_list);
-  const Strides strides = strides_of(stride_list);
   const uint kv_head = group.y;
-  const Tile tile = tile_of(group.z, rows, starts, sizes);
-  if (tile.first_row >= tile.queries * sizes.group) return;
-  const int most = int(sizes.table_width * sizes.block_size);
+  const Tile tile = tile_of(group.z, rows, starts, numbers);
+  if (tile.first_row >= tile.queries * numbers.group) return;
+  const int most = int(numbers.table_width * numbers.block_size);
   const uint length = uint(clamp(lengths[tile.sequence], 0, most));
-  device const int* table = tables + tile.sequence * sizes.table_width;
-  key_cache += kv_head * strides.key_head;
-  value_cache += kv_head * strides.value_head;
+  device const int* table = tables + tile.sequence * numbers.table_width;
+  key_cache += kv_head * numbers.strides.key_head;
+  value_cache += kv_head * numbers.strides.value_head;
 
   Rows<rows, steps> all;
   uint begin = length, end = 0;
-  const float query_scale = scale * scale_at(key_scales, has_key_scales, kv_head, sizes);
+  const float query_scale = numbers.scale * scale_at(key_scales, numbers.has_key_scales, kv_head);
   for (uint r = 0; r < rows; ++r) {
-    const Row row = row_of(tile.first_row + r, kv_head, length, tile, sizes);
-    const uint token = min(row.token, sizes.tokens - 1);
+    const Row row = row_of(tile.first_row + r, kv_head, length, tile, numbers);
+    const uint token = min(row.token, numbers.tokens - 1);
     float elements[steps];
     load_head<Plain<T>, steps, whole>(
-        query + token * strides.query_token + row.head * strides.query_head, sizes.size, lane,
-        elements);
+        query + token * numbers.strides.query_token + row.head * numbers.strides.query_head,
+        numbers.size, lane, elements);
     for (uint i = 0; i < steps; ++i) set_row(all.query[i], r, elements[i] * query_scale);
-    set_row(all.slope, r, sizes.flags & has_slopes ? slopes[row.head] : 0.0f);
+    set_row(all.slope, r, numbers.has_slopes ? slopes[row.head] : 0.0f);
     set_row(all.position, r, row.position);
     set_row(all.begin, r, row.begin);
     set_row(all.end, r, row.end);
@@ -415,29 +402,30 @@ template <typename T, typename C, uint rows, uint steps, bool whole>
   }
   for (uint i = 0; i < steps; ++i) all.sums[i] = Floats(0.0f);
   all.state = {Floats(-INFINITY), Floats(0.0f)};
-  begin = max(begin, group.x * sizes.part);
-  end = group.x + 1 < sizes.parts ? min(end, (group.x + 1) * sizes.part) : end;
+  begin = max(begin, group.x * numbers.part);
+  end = group.x + 1 < numbers.parts ? min(end, (group.x + 1) * numbers.part) : end;
 
   Keys<rows> keys = {0, 0, false, offsets + simd * lanes, weights + simd * lanes};
   for (uint start = begin + simd * lanes; start < end; start += simds * lanes) {
-    find_keys(keys, start, end, lane, table, sizes, strides);
-    const Floats scores = scores_of<C, rows, steps, whole>(all, keys, key_cache, sizes.size, lane);
-    weigh_keys(all, keys, scores, softcap, lane);
-    add_values<C, rows, steps, whole>(all, keys, value_cache, sizes.size, lane);
+    find_keys(keys, start, end, lane, table, numbers);
+    const Floats scores =
+        scores_of<C, rows, steps, whole>(all, keys, key_cache, numbers.size, lane);
+    weigh_keys(all, keys, scores, numbers.softcap, lane);
+    add_values<C, rows, steps, whole>(all, keys, value_cache, numbers.size, lane);
   }
 
   const Floats total = simd_sum(all.state.total);
-  const float value_scale = scale_at(value_scales, has_value_scales, kv_head, sizes);
+  const float value_scale = scale_at(value_scales, numbers.has_value_scales, kv_head);
   const Result<T> result = {output, partial, states, sinks, value_scale, group.x};
   for (uint r = 0; r < rows; ++r) {
-    const Row row = row_of(tile.first_row + r, kv_head, length, tile, sizes);
+    const Row row = row_of(tile.first_row + r, kv_head, length, tile, numbers);
     const State<float> state = {of_row(all.state.largest, r), of_row(total, r)};
     float sums[steps];
     for (uint i = 0; i < steps; ++i) sums[i] = of_row(all.sums[i], r);
     if (simds == 1) {
-      store_alone<T, steps>(row, state, sums, result, sizes, lane);
+      store_alone<T, steps>(row, state, sums, result, numbers, lane);
     } else {
-      store_merged<T, steps>(row, state, sums, result, sizes, lane, simd, simds, shared_sums,
+      store_merged<T, steps>(row, state, sums, result, numbers, lane, simd, simds, shared_sums,
                              shared_states);
     }
   }
@@ -448,22 +436,21 @@ template <typename T>
 [[kernel]] void paged_attention_reduce(
     device const float* partial [[buffer(0)]], device const float2* states [[buffer(1)]],
     device const float* sinks [[buffer(2)]], device const float* value_scales [[buffer(3)]],
-    device T* output [[buffer(4)]], constant long* size_list [[buffer(5)]],
+    device T* output [[buffer(4)]], constant Numbers& numbers [[buffer(5)]],
     uint in_grid [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
-  const Sizes sizes = sizes_of(size_list);
   const uint row = in_grid / lanes;
-  const uint head = row % (sizes.kv_heads * sizes.group);
-  states += row * sizes.parts;
-  partial += row * sizes.parts * sizes.size;
+  const uint head = row % (numbers.kv_heads * numbers.group);
+  states += row * numbers.parts;
+  partial += row * numbers.parts * numbers.size;
   State<float> whole = {-INFINITY, 0.0f};
-  for (uint i = 0; i < sizes.parts; ++i) whole = merge(whole, {states[i].x, states[i].y});
-  const float value_scale = scale_at(value_scales, has_value_scales, head / sizes.group, sizes);
-  const float weight = weight_of(whole, value_scale, head, sinks, sizes.flags);
-  for (uint at = lane; at < sizes.size; at += lanes) {
+  for (uint i = 0; i < numbers.parts; ++i) whole = merge(whole, {states[i].x, states[i].y});
+  const float value_scale = scale_at(value_scales, numbers.has_value_scales, head / numbers.group);
+  const float weight = weight_of(whole, value_scale, head, sinks, numbers.has_sinks);
+  for (uint at = lane; at < numbers.size; at += lanes) {
     float sum = 0.0f;
-    for (uint i = 0; i < sizes.parts; ++i)
-      sum = fma(partial[i * sizes.size + at], exp(states[i].x - base_of(whole.largest)), sum);
-    output[row * sizes.size + at] = T(sum * weight);
+    for (uint i = 0; i < numbers.parts; ++i)
+      sum = fma(partial[i * numbers.size + at], exp(states[i].x - base_of(whole.largest)), sum);
+    output[row * numbers.size + at] = T(sum * weight);
   }
 }
 INSTANTIATE(paged_attention_reduce)

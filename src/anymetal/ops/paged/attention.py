@@ -40,8 +40,6 @@ _WHOLE_STEPS = (1, 2, 3, 4, 8)
 _TAIL_STEPS = (2, 4, 8)
 # More keys than any sequence has; positions that far apart still fit in 32 bits.
 _MOST_WINDOW = 2**30
-# Bits of the kernel's flags.
-_CAUSAL, _SLOPES, _SINKS, _KEY_SCALES, _VALUE_SCALES = 1, 2, 4, 8, 16
 
 Tensor = torch.Tensor
 
@@ -93,17 +91,6 @@ class Call:
         if self.cu_seqlens_q is not None:
             return 0
         return self.query.shape[1] if self.query.dim() == 4 else 1
-
-    @property
-    def flags(self) -> int:
-        given = (
-            (_CAUSAL, self.is_causal),
-            (_SLOPES, self.alibi_slopes is not None),
-            (_SINKS, self.sinks is not None),
-            (_KEY_SCALES, self.k_scale is not None),
-            (_VALUE_SCALES, self.v_scale is not None),
-        )
-        return sum(bit for bit, is_given in given if is_given)
 
 
 # --- checks ---------------------------------------------------------------------------------------
@@ -306,19 +293,18 @@ class Launch:
         sinks = _or_nothing(call.sinks, query.device)
         value_scales = scales_for(call.v_scale, keys)
         partial, states = self._room(parts)
-        sizes = self._sizes(part, parts)
-        strides = [*query.stride()[:2], *keys.stride()[:3], *values.stride()[:3]]
+        numbers = self._numbers(part, parts, keys, values)
         kernel(
             query, keys, values, *self._indices(), _or_nothing(call.alibi_slopes, query.device),
             sinks, scales_for(call.k_scale, keys), value_scales, self.output, partial, states,
-            sizes, strides, self._scale(), float(call.softcap or 0.0),
+            numbers,
             threads=(choice.group_size * parts, call.kv_heads, self._tiles(rows)),
             group_size=(choice.group_size, 1, 1),
         )  # fmt: skip
         if parts > 1:
             threads = self.output.numel() // call.size * SIMDGROUP
             paged_attention_operator.kernel("paged_attention_reduce", query)(
-                partial, states, sinks, value_scales, self.output, sizes,
+                partial, states, sinks, value_scales, self.output, numbers,
                 threads=threads, group_size=min(threads, choice.group_size),
             )  # fmt: skip
 
@@ -344,27 +330,36 @@ class Launch:
         fill = torch.empty if self.call.queries else torch.zeros
         return partial, fill(count, 2, device=self.output.device)
 
-    def _sizes(self, part: int, parts: int) -> list[int]:
+    def _numbers(self, part: int, parts: int, keys: Tensor, values: Tensor) -> dict[str, Any]:
+        """`Numbers` of attention.metal."""
         call = self.call
-        return [
-            call.flags,
-            self.query.shape[0],
-            call.batch,
-            call.queries,
-            call.kv_heads,
-            call.heads // call.kv_heads,
-            call.size,
-            call.key_cache.shape[0],
-            call.block_size,
-            call.block_tables.shape[1],
-            min(call.window or 0, _MOST_WINDOW),
-            part,
-            parts,
-        ]
-
-    def _scale(self) -> float:
-        scale = self.call.scale
-        return 1.0 / math.sqrt(self.call.size) if scale is None else float(scale)
+        query_strides = dict(zip(("token", "head"), self.query.stride(), strict=False))
+        strides = {f"query_{name}": stride for name, stride in query_strides.items()}
+        for name, cache in (("key", keys), ("value", values)):
+            steps = zip(("block", "slot", "head"), cache.stride(), strict=False)
+            strides |= {f"{name}_{of}": stride for of, stride in steps}
+        return {
+            "tokens": self.query.shape[0],
+            "batch": call.batch,
+            "queries": call.queries,
+            "kv_heads": call.kv_heads,
+            "group": call.heads // call.kv_heads,
+            "size": call.size,
+            "blocks": call.key_cache.shape[0],
+            "block_size": call.block_size,
+            "table_width": call.block_tables.shape[1],
+            "window": min(call.window or 0, _MOST_WINDOW),
+            "part": part,
+            "parts": parts,
+            "scale": 1.0 / math.sqrt(call.size) if call.scale is None else call.scale,
+            "softcap": call.softcap or 0.0,
+            "is_causal": call.is_causal,
+            "has_slopes": call.alibi_slopes is not None,
+            "has_sinks": call.sinks is not None,
+            "has_key_scales": call.k_scale is not None,
+            "has_value_scales": call.v_scale is not None,
+            "strides": strides,
+        }
 
 
 def _longest(call: Call) -> int:

@@ -166,17 +166,30 @@ def _reshape(
     slots = slot_mapping.to(key.device, torch.int64).contiguous()
     tokens, heads, size = key.shape
     blocks, block_size = key_cache.shape[:2]
-    given = (k_scale is not None) + 2 * (v_scale is not None)
-    strides = [s for t in (key, value) for s in t.stride()[:2]]
-    strides += [s for t in caches for s in t.stride()[:3]]
+    numbers = {
+        "block_size": block_size,
+        "blocks": blocks,
+        "has_key_scales": k_scale is not None,
+        "has_value_scales": v_scale is not None,
+        "key": {"token": key.stride(0), "head": key.stride(1)},
+        "value": {"token": value.stride(0), "head": value.stride(1)},
+        "key_cache": _cache_strides(caches[0]),
+        "value_cache": _cache_strides(caches[1]),
+    }
     variants.record("reshape_and_cache", key.dtype, f"elementwise_{form}", 1)
     kernel = KERNELS.kernel(f"reshape_and_cache_{SUFFIXES[key.dtype]}_{form}", key.device)
     kernel(
         key, value, *caches, slots, scales_for(k_scale, key_cache), scales_for(v_scale, key_cache),
-        [heads, block_size, blocks, given], strides,
+        numbers,
         threads=(size, heads, tokens),
         group_size=(*group_shape((size, heads), _group_size("reshape_and_cache", key)), 1),
     )  # fmt: skip
+
+
+def _cache_strides(cache: Tensor, elements: int = 1) -> dict[str, int]:
+    """In words of so many elements."""
+    block, slot, head, _ = (stride // elements for stride in cache.stride())
+    return {"block": block, "slot": slot, "head": head}
 
 
 def _group_size(operator: str, tensor: Tensor) -> int:
@@ -299,7 +312,13 @@ def _copy_pairs(operator: str, source: Tensor, target: Tensor, pairs: Tensor) ->
         return
     word = _word([source, target])
     elements = word // source.element_size() if word > source.element_size() else 1
-    strides = [s // elements for t in (source, target) for s in t.stride()[:3]]
+    numbers = {
+        "heads": heads,
+        "source_blocks": source.shape[0],
+        "target_blocks": target.shape[0],
+        "source": _cache_strides(source, elements),
+        "target": _cache_strides(target, elements),
+    }
     columns, rows = size // elements, slots * heads
     if word == 16:
         columns, rows = slots * heads * size // elements, 1
@@ -307,7 +326,7 @@ def _copy_pairs(operator: str, source: Tensor, target: Tensor, pairs: Tensor) ->
     read, written = (t.view(torch.uint8) if word == 16 else stored(t) for t in (source, target))
     KERNELS.kernel(f"copy_blocks_{_WORDS[word]}", source.device)(
         read, written, pairs.to(source.device, torch.int64).contiguous(),
-        [heads, source.shape[0], target.shape[0]], strides,
+        numbers,
         threads=(columns, rows, len(pairs)),
         group_size=(*group_shape((columns, rows), _group_size(operator, source)), 1),
     )  # fmt: skip

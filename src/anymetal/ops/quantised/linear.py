@@ -39,8 +39,7 @@ MATVEC_SOURCE = "quantised/matvec.metal"
 MATMUL_SOURCE = "quantised/matmul.metal"
 MATVEC = kernel_file(MATVEC_SOURCE)
 MATMUL = kernel_file(MATMUL_SOURCE)
-# As the kernels count them.
-ACTIVATIONS = {"none": 0, "silu": 1, "gelu": 2, "gelu_tanh": 3}
+ACTIVATIONS = (None, "silu", "gelu", "gelu_tanh")
 
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
@@ -106,7 +105,7 @@ def _choice(operator: Operator, tensor: Tensor, shape_class: str, strategy: str)
 
 
 def _product(
-    operator: Operator, x: Tensor, weights: Weights, bias: Optional, activation: int
+    operator: Operator, x: Tensor, weights: Weights, bias: Optional, activation: str | None
 ) -> Tensor:
     """f(x W^T + bias) by the kernel that the number of rows asks for."""
     y = x.new_empty(*x.shape[:-1], weights.rows)
@@ -124,13 +123,28 @@ def _product(
     return y
 
 
+def _numbers(
+    weights: Weights, count: int, stride: int, bias: Optional, activation: str | None
+) -> dict[str, Any]:
+    """`Numbers` of shared/packed.h."""
+    return {
+        "count": count,
+        "rows": weights.rows,
+        "columns": weights.columns,
+        "group_size": weights.group_size,
+        "activation": activation or "none",
+        "has_bias": bias is not None,
+        "stride": stride,
+    }
+
+
 def _matvec(
     operator: Operator,
     choice: Choice,
     x: tuple[Tensor, int, int],
     weights: Weights,
     bias: Optional,
-    activation: int,
+    activation: str | None,
     y: Tensor,
 ) -> None:
     rows, count, stride = x
@@ -144,11 +158,7 @@ def _matvec(
         *weights.arguments,
         bias.contiguous() if bias is not None else rows,
         y,
-        weights.columns,
-        weights.rows,
-        stride,
-        int(bias is not None),
-        activation,
+        _numbers(weights, count, stride, bias, activation),
         threads=(groups * size, count),  # whole threadgroups
         group_size=(size, 1),
     )
@@ -160,7 +170,7 @@ def _tiles(
     x: tuple[Tensor, int, int],
     weights: Weights,
     bias: Optional,
-    activation: int,
+    activation: str | None,
     y: Tensor,
 ) -> None:
     rows, count, stride = x
@@ -176,9 +186,7 @@ def _tiles(
         *weights.arguments,
         bias.contiguous() if bias is not None else rows,
         y,
-        [count, stride, weights.rows, weights.columns, weights.group_size],
-        int(bias is not None),
-        activation,
+        _numbers(weights, count, stride, bias, activation),
         threads=(across * size, down),
         group_size=(size, 1),
     )
@@ -187,7 +195,7 @@ def _tiles(
 # --- checks ---------------------------------------------------------------------------------------
 
 
-def _check_activation(name: str, activation: str) -> None:
+def _check_activation(name: str, activation: str | None) -> None:
     if activation not in ACTIVATIONS:
         known = ", ".join(repr(one) for one in ACTIVATIONS)
         raise ValueError(f"{name}: argument 'activation' expects {known}, got {activation!r}")
@@ -211,7 +219,7 @@ def _checked(
     length: str,
     weights: Weights,
     bias: Optional,
-    activation: str,
+    activation: str | None,
 ) -> None:
     """`length` says which side of the matrix the rows of x have: 'columns' or 'rows'."""
     check_dtype(name, argument, x, FLOATS)
@@ -254,7 +262,7 @@ def _cost(
 
 _linear = Operator(
     "quantized_linear(Tensor input, Tensor words, Tensor scales, Tensor? offsets, Tensor? bias,"
-    ' int bits, int group_size, str activation="none") -> Tensor',
+    " int bits, int group_size, str? activation=None) -> Tensor",
     MATVEC_SOURCE,
     linear_reference,
     cases=[
@@ -289,11 +297,11 @@ def _(
     bias: Optional,
     bits: int,
     group_size: int,
-    activation: str = "none",
+    activation: str | None = None,
 ) -> Tensor:
     weights = Weights(words, scales, offsets, bits, group_size)
     _checked(_linear.name, "input", input, "columns", weights, bias, activation)
-    return _product(_linear, input, weights, bias, ACTIVATIONS[activation])
+    return _product(_linear, input, weights, bias, activation)
 
 
 @_linear.fake
@@ -305,7 +313,7 @@ def _(
     bias: Optional,
     bits: int,
     group_size: int,
-    activation: str = "none",
+    activation: str | None = None,
 ) -> Tensor:
     weights = Weights(words, scales, offsets, bits, group_size)
     _checked(_linear.name, "input", input, "columns", weights, bias, activation)
@@ -339,7 +347,7 @@ def _backward_cost(
 _backward = Operator(
     "quantized_linear_backward(Tensor grad, Tensor? input, Tensor words, Tensor scales,"
     " Tensor? offsets, Tensor? bias, int bits, int group_size,"
-    ' str activation="none") -> (Tensor, Tensor)',
+    " str? activation=None) -> (Tensor, Tensor)",
     MATMUL_SOURCE,
     linear_backward_reference,
     cases=[
@@ -361,7 +369,7 @@ def _slopes(
     grad: Tensor, x: Tensor, weights: Weights, bias: Optional, activation: str
 ) -> tuple[Tensor, Tensor]:
     """The gradients in front of the activation: of x W^T, and of the bias."""
-    before = _product(_linear, x, weights, None, ACTIVATIONS["none"])
+    before = _product(_linear, x, weights, None, None)
     name = activation.removesuffix("_tanh")
     option = [] if name == "silu" else ["tanh" if activation == "gelu_tanh" else "none"]
     operators = torch.ops.anymetal
@@ -382,12 +390,12 @@ def _(
     bias: Optional,
     bits: int,
     group_size: int,
-    activation: str = "none",
+    activation: str | None = None,
 ) -> tuple[Tensor, Tensor]:
     weights = Weights(words, scales, offsets, bits, group_size)
     _checked(_backward.name, "grad", grad, "rows", weights, bias, activation)
     shape = (*grad.shape[:-1], weights.columns)
-    if activation != "none":
+    if activation is not None:
         if input is None:
             raise ValueError(
                 f"{_backward.name}: argument 'input' expects the input of the forward call, which"
@@ -414,7 +422,7 @@ def _product_with_columns(grad: Tensor, weights: Weights, result: Tensor) -> Non
     if count > few.values["most_rows"]:
         variants.record(_backward.name, grad.dtype, "tiles", 1)
         choice = _choice(_backward, grad, "large_matrix", "tiles")
-        _tiles(choice, "matmul_backward", (rows, count, stride), weights, None, 0, result)
+        _tiles(choice, "matmul_backward", (rows, count, stride), weights, None, None, result)
         return
     variants.record(_backward.name, grad.dtype, "columns", WORD_BITS // weights.bits)
     blocks = weights.words.shape[1] // SIMDGROUP
@@ -424,10 +432,7 @@ def _product_with_columns(grad: Tensor, weights: Weights, result: Tensor) -> Non
         rows,
         *weights.arguments,
         result,
-        weights.columns,
-        weights.rows,
-        stride,
-        weights.group_size,
+        _numbers(weights, count, stride, None, None),
         threads=(blocks * size, count),
         group_size=(size, 1),
     )
@@ -443,7 +448,7 @@ def _(
     bias: Optional,
     bits: int,
     group_size: int,
-    activation: str = "none",
+    activation: str | None = None,
 ) -> tuple[Tensor, Tensor]:
     columns = scales.shape[1] * group_size
     of_bias = grad.new_empty(0) if bias is None else grad.new_empty(words.shape[0])
@@ -455,7 +460,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, words, scales, offsets, bias, *options = inputs
     ctx.options = options
     # Without an activation the gradient needs no input.
-    kept = None if options[2] == "none" else x
+    kept = None if options[2] is None else x
     ctx.save_for_backward(kept, words, scales, offsets, bias)
 
 
@@ -472,12 +477,13 @@ _linear.gradient(_keep, _gradient)
 
 
 def quantized_linear(
-    input: Tensor, weight: Quantized, bias: Optional = None, *, activation: str = "none"
+    input: Tensor, weight: Quantized, bias: Optional = None, *, activation: str | None = None
 ) -> Tensor:
     """torch.nn.functional.linear with quantised weights, sums in float32.
 
-    `activation` is applied to the sum before it is rounded: none, silu, gelu or gelu_tanh. There is
-    a gradient for `input` and `bias`; weights carry none, and scales that ask for one are refused.
+    `activation` is applied to the sum before it is rounded: None, "silu", "gelu" or "gelu_tanh".
+    There is a gradient for `input` and `bias`; weights carry none, and scales that ask for one are
+    refused.
     """
     parts = (weight.scales, weight.offsets)
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in parts):

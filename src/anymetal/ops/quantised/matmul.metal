@@ -71,8 +71,7 @@ template <typename T, typename S, typename Kind, uint bits, bool transposed>
                        device const S* scales [[buffer(2)]],
                        device const typename Kind::template Offset<S>* offsets [[buffer(3)]],
                        device const T* bias [[buffer(4)]], device T* y [[buffer(5)]],
-                       constant long* sizes [[buffer(6)]], constant uint& has_bias [[buffer(7)]],
-                       constant uint& activation [[buffer(8)]],
+                       constant Numbers& numbers [[buffer(6)]],
                        uint2 group [[threadgroup_position_in_grid]],
                        uint simd [[simdgroup_index_in_threadgroup]],
                        uint lane [[thread_index_in_simdgroup]],
@@ -80,11 +79,11 @@ template <typename T, typename S, typename Kind, uint bits, bool transposed>
   using Offset = typename Kind::template Offset<S>;
   threadgroup float left_tile[most_simdgroups * strip_rows * row_floats];
   threadgroup float right_tile[32 * row_floats];
-  const Weights<S, Offset> weights = {words,          scales,         offsets,
-                                      uint(sizes[2]), uint(sizes[3]), uint(sizes[4])};
+  const Weights<S, Offset> weights = {words,        scales,          offsets,
+                                      numbers.rows, numbers.columns, numbers.group_size};
   const uint inner = transposed ? weights.columns : weights.rows;
   const uint columns = transposed ? weights.rows : weights.columns;
-  const Left left = {uint(sizes[0]), inner, sizes[1]};
+  const Left left = {numbers.count, inner, numbers.stride};
   const uint first_row = group.y * simdgroups * strip_rows;
   const uint first_column = group.x * tile_columns;
   threadgroup float* strip = left_tile + simd * strip_rows * row_floats;
@@ -147,11 +146,12 @@ template <typename T, typename S, typename Kind, uint bits, bool transposed>
   simdgroup_barrier(mem_flags::mem_threadgroup);
   const uint column = first_column + lane;
   if (column >= columns) return;
-  const float add = has_bias ? float(bias[column]) : 0.0f;
+  const float add = numbers.has_bias ? float(bias[column]) : 0.0f;
   for (uint r = 0; r < strip_rows; ++r) {
     const uint row = first_row + simd * strip_rows + r;
     if (row < left.rows) {
-      y[row * columns + column] = T(finished(activation, strip[r * row_floats + lane] + add));
+      y[row * columns + column] =
+          T(activated(numbers.activation, strip[r * row_floats + lane] + add));
     }
   }
 }

@@ -39,9 +39,7 @@ template <typename T, typename S, typename Kind, uint bits, uint chunks>
                        device const S* scales [[buffer(2)]],
                        device const typename Kind::template Offset<S>* offsets [[buffer(3)]],
                        device const T* bias [[buffer(4)]], device T* y [[buffer(5)]],
-                       constant uint& columns [[buffer(6)]], constant uint& rows [[buffer(7)]],
-                       constant long& stride [[buffer(8)]], constant uint& has_bias [[buffer(9)]],
-                       constant uint& activation [[buffer(10)]],
+                       constant Numbers& numbers [[buffer(6)]],
                        uint2 group [[threadgroup_position_in_grid]],
                        uint simd [[simdgroup_index_in_threadgroup]],
                        uint simdgroups [[simdgroups_per_threadgroup]],
@@ -49,7 +47,8 @@ template <typename T, typename S, typename Kind, uint bits, uint chunks>
   using Offset = typename Kind::template Offset<S>;
   constexpr uint groups = Packed<bits>::chunks / chunks;  // of a block
   const uint first = (group.x * simdgroups + simd) * rows_of_simdgroup;
-  x += group.y * stride + lane;
+  const uint rows = numbers.rows, columns = numbers.columns;
+  x += group.y * numbers.stride + lane;
 
   // Past the last row, the last one is read again, and its result dropped.
   Row<S, Offset> row[rows_of_simdgroup];
@@ -109,8 +108,8 @@ template <typename T, typename S, typename Kind, uint bits, uint chunks>
     if (lane == r) mine = total;
   }
   if (lane < rows_of_simdgroup && first + lane < rows) {
-    if (has_bias) mine += float(bias[first + lane]);
-    y[group.y * rows + first + lane] = T(finished(activation, mine));
+    if (numbers.has_bias) mine += float(bias[first + lane]);
+    y[group.y * rows + first + lane] = T(activated(numbers.activation, mine));
   }
 }
 
@@ -122,18 +121,17 @@ template <typename T, typename S, typename Kind, uint bits>
     device const T* gradient [[buffer(0)]], device const uint* words [[buffer(1)]],
     device const S* scales [[buffer(2)]],
     device const typename Kind::template Offset<S>* offsets [[buffer(3)]],
-    device T* result [[buffer(4)]], constant uint& columns [[buffer(5)]],
-    constant uint& rows [[buffer(6)]], constant long& stride [[buffer(7)]],
-    constant uint& group_size [[buffer(8)]], uint2 group [[threadgroup_position_in_grid]],
-    uint simd [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
-    uint simdgroups [[simdgroups_per_threadgroup]]) {
+    device T* result [[buffer(4)]], constant Numbers& numbers [[buffer(5)]],
+    uint2 group [[threadgroup_position_in_grid]], uint simd [[simdgroup_index_in_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
   constexpr uint chunks = Packed<bits>::chunks;
+  const uint rows = numbers.rows, columns = numbers.columns, group_size = numbers.group_size;
   threadgroup float parts[most_simdgroups * Packed<bits>::columns];
   const uint first = group.x * Packed<bits>::columns;
   const uint used = min(chunks, (columns - first) / 32);
   const uint groups = columns / group_size;
   words += group.x * 32 + lane;
-  gradient += group.y * stride;
+  gradient += group.y * numbers.stride;
 
   float totals[chunks] = {};
   for (uint row = simd; row < rows; row += simdgroups) {

@@ -47,7 +47,7 @@ class QuantizedLinear(nn.Module):
         *,
         scheme: str = "int4",
         group_size: int | None = None,
-        activation: str = "none",
+        activation: str | None = None,
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -80,7 +80,7 @@ class QuantizedLinear(nn.Module):
         scheme: str = "int4",
         *,
         group_size: int | None = None,
-        activation: str = "none",
+        activation: str | None = None,
         dtype: torch.dtype | None = None,
     ) -> QuantizedLinear:
         """The same layer with its weight quantised; the bias is shared, not copied.
@@ -97,7 +97,7 @@ class QuantizedLinear(nn.Module):
 
     @classmethod
     def from_quantized(
-        cls, weight: Quantized, bias: nn.Parameter | None = None, *, activation: str = "none"
+        cls, weight: Quantized, bias: nn.Parameter | None = None, *, activation: str | None = None
     ) -> QuantizedLinear:
         """A layer of a matrix that is quantised already, from a GGUF file for example."""
         made = cls.__new__(cls)
@@ -105,7 +105,7 @@ class QuantizedLinear(nn.Module):
         made._hold(weight, bias, activation)
         return made
 
-    def _hold(self, weight: Quantized, bias: nn.Parameter | None, activation: str) -> None:
+    def _hold(self, weight: Quantized, bias: nn.Parameter | None, activation: str | None) -> None:
         if activation not in ACTIVATIONS:
             known = ", ".join(repr(one) for one in ACTIVATIONS)
             raise ValueError(
@@ -142,7 +142,7 @@ class QuantizedLinear(nn.Module):
         words = f"in_features={self.in_features}, out_features={self.out_features}"
         words += f", bias={self.bias is not None}, scheme={self.scheme}"
         words += f", group_size={self.group_size}"
-        return words + (f", activation={self.activation}" if self.activation != "none" else "")
+        return words + (f", activation={self.activation}" if self.activation is not None else "")
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> QuantizedLinear:
         """.to(), .half() and so on; ggml's scales are halves whatever the dtype of the model."""

@@ -147,23 +147,29 @@ struct Q8_0Recipe {
   }
 };
 
+struct MatrixNumbers {
+  uint columns;
+  uint group_size;
+  long stride;  // between rows of weights
+};
+
 template <typename T, typename S, template <uint, typename> class Recipe, uint bits>
 [[kernel]] void quantize(device const T* weights [[buffer(0)]], device uint* words [[buffer(1)]],
                          device S* scales [[buffer(2)]],
                          device typename Recipe<bits, S>::Offset* offsets [[buffer(3)]],
-                         constant uint& columns [[buffer(4)]], constant long& stride [[buffer(5)]],
-                         constant uint& group_size [[buffer(6)]],
+                         constant MatrixNumbers& numbers [[buffer(4)]],
                          uint2 group [[threadgroup_position_in_grid]],
                          uint simd [[simdgroup_index_in_threadgroup]],
                          uint simdgroups [[simdgroups_per_threadgroup]],
                          uint lane [[thread_index_in_simdgroup]]) {
   using Made = Recipe<bits, S>;
+  const uint columns = numbers.columns, group_size = numbers.group_size;
   const uint row = group.y;
   const uint block = group.x * simdgroups + simd;
   const uint first = block * Packed<bits>::columns;
   if (first >= columns) return;
   const uint end = min(first + Packed<bits>::columns, columns);
-  weights += row * stride;
+  weights += row * numbers.stride;
   uint word = 0;
   for (uint at = first; at < end; at += group_size) {
     const uint index = row * (columns / group_size) + at / group_size;
@@ -183,15 +189,13 @@ template <typename T, typename S, template <uint, typename> class Recipe, uint b
 
 // A thread a word, a simdgroup a block.
 template <typename T, typename S, typename Kind, uint bits>
-[[kernel]] void dequantize(device const uint* words [[buffer(0)]],
-                           device const S* scales [[buffer(1)]],
-                           device const typename Kind::template Offset<S>* offsets [[buffer(2)]],
-                           device T* weights [[buffer(3)]], constant uint& columns [[buffer(4)]],
-                           constant uint& group_size [[buffer(5)]],
-                           uint2 group [[threadgroup_position_in_grid]],
-                           uint simd [[simdgroup_index_in_threadgroup]],
-                           uint simdgroups [[simdgroups_per_threadgroup]],
-                           uint lane [[thread_index_in_simdgroup]]) {
+[[kernel]] void dequantize(
+    device const uint* words [[buffer(0)]], device const S* scales [[buffer(1)]],
+    device const typename Kind::template Offset<S>* offsets [[buffer(2)]],
+    device T* weights [[buffer(3)]], constant MatrixNumbers& numbers [[buffer(4)]],
+    uint2 group [[threadgroup_position_in_grid]], uint simd [[simdgroup_index_in_threadgroup]],
+    uint simdgroups [[simdgroups_per_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
+  const uint columns = numbers.columns, group_size = numbers.group_size;
   const uint row = group.y;
   const uint block = group.x * simdgroups + simd;
   const uint first = block * Packed<bits>::columns;

@@ -343,9 +343,7 @@ def _(
         words,
         scales,
         offsets if offsets.numel() else scales,
-        columns,
-        row_stride(weight, 1) or 0,
-        group_size,
+        {"columns": columns, "group_size": group_size, "stride": row_stride(weight, 1) or 0},
         threads=(-(-words.shape[1] // size) * size, rows),  # whole threadgroups
         group_size=(size, 1),
     )
@@ -491,8 +489,7 @@ def _(
         scales,
         offsets.contiguous() if offsets is not None else scales,
         weights,
-        columns,
-        group_size,
+        {"columns": columns, "group_size": group_size, "stride": columns},
         threads=(-(-words.shape[1] // size) * size, words.shape[0]),  # whole threadgroups
         group_size=(size, 1),
     )

@@ -21,10 +21,10 @@ Tensor = torch.Tensor
 Optional = torch.Tensor | None
 
 
-def _activated(x: Tensor, activation: str) -> Tensor:
+def _activated(x: Tensor, activation: str | None) -> Tensor:
     if activation == "silu":
         return F.silu(x)
-    if activation == "none":
+    if activation is None:
         return x
     return F.gelu(x, approximate="tanh" if activation == "gelu_tanh" else "none")
 
@@ -79,7 +79,7 @@ def linear_reference(
     bias: Optional,
     bits: int,
     group_size: int,
-    activation: str = "none",
+    activation: str | None = None,
 ) -> Tensor:
     matrix = _matrix(words, scales, offsets, bits, group_size, input.dtype)
     return _activated(F.linear(input, matrix, bias), activation)
@@ -94,7 +94,7 @@ def linear_backward_reference(
     bias: Optional,
     bits: int,
     group_size: int,
-    activation: str = "none",
+    activation: str | None = None,
 ) -> tuple[Tensor, Tensor]:
     shape = (*grad.shape[:-1], scales.shape[1] * group_size)
     with torch.enable_grad():
@@ -116,7 +116,7 @@ def linear_case(
     scheme: str,
     group_size: int,
     *,
-    activation: str = "none",
+    activation: str | None = None,
     bias: bool = False,
     name: str = "",
 ) -> Case:
@@ -136,7 +136,7 @@ def linear_case(
 
     words = [name or f"{'x'.join(map(str, (*batch, columns)))} by {rows}x{columns}", scheme]
     words += [f"groups of {group_size}", *(["bias"] if bias else [])]
-    words += [activation] if activation != "none" else []
+    words += [activation] if activation is not None else []
     return Case(" ".join(words), make)
 
 

@@ -92,8 +92,10 @@ inline Pair<typename Width<width>::type> load_pair(device const T* head, uint pa
   if constexpr (!interleaved) return {W::load(head + pair), W::load(head + half_dim + pair)};
   const auto a = W::load(head + 2 * pair);
   const auto b = W::load(head + 2 * pair + width);
-  if constexpr (width == 1) return {a, b};
-  else return {typename W::type(a.x, a.z, b.x, b.z), typename W::type(a.y, a.w, b.y, b.w)};
+  if constexpr (width == 1)
+    return {a, b};
+  else
+    return {typename W::type(a.x, a.z, b.x, b.z), typename W::type(a.y, a.w, b.y, b.w)};
 }
 
 template <bool interleaved, uint width, typename T, typename V>
@@ -144,8 +146,8 @@ template <typename T, bool interleaved, bool tables, uint width>
   for (uint i = begin; i < end; ++i) {
     const bool of_q = i < numbers.q_heads;
     const uint head = of_q ? i : i - numbers.q_heads;
-    device const T* source = (of_q ? q : k) +
-                             start_of(of_q ? numbers.q : numbers.k, sample, place, head);
+    device const T* source =
+        (of_q ? q : k) + start_of(of_q ? numbers.q : numbers.k, sample, place, head);
     device T* target = (of_q ? turned_q : turned_k) +
                        start_of(of_q ? numbers.turned_q : numbers.turned_k, sample, place, head);
     if (turns) {
@@ -164,10 +166,10 @@ template <typename T, bool interleaved, bool tables, uint width>
 
 #define ROPE_INSTANCE(text, ...) \
   template [[host_name(text)]] [[kernel]] decltype(rope<__VA_ARGS__>) rope<__VA_ARGS__>;
-#define ROPES(word, width, T)                                                  \
-  ROPE_INSTANCE("rope_split_tables_" word #T, T, false, true, width)           \
-  ROPE_INSTANCE("rope_split_base_" word #T, T, false, false, width)            \
-  ROPE_INSTANCE("rope_interleaved_tables_" word #T, T, true, true, width)      \
+#define ROPES(word, width, T)                                             \
+  ROPE_INSTANCE("rope_split_tables_" word #T, T, false, true, width)      \
+  ROPE_INSTANCE("rope_split_base_" word #T, T, false, false, width)       \
+  ROPE_INSTANCE("rope_interleaved_tables_" word #T, T, true, true, width) \
   ROPE_INSTANCE("rope_interleaved_base_" word #T, T, true, false, width)
 #define ROPES_OF_TYPE(T) ROPES("vec4_", 4, T) ROPES("scalar_", 1, T)
 

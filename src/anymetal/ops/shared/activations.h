@@ -90,3 +90,38 @@ struct Sigmoid {
     return logistic(x);
   }
 };
+
+// --- chosen by a call ----------------------------------------------------------------------------
+
+enum class Activation : uint { none, relu, silu, gelu, gelu_tanh };
+
+// The same function for all threads: the branches do not diverge, and no loop over k has them.
+inline float activated(Activation function, float x) {
+  switch (function) {
+    case Activation::relu:
+      return Relu::of(x);
+    case Activation::silu:
+      return Silu::of(x);
+    case Activation::gelu:
+      return GeluNone::of(x);
+    case Activation::gelu_tanh:
+      return GeluTanh::of(x);
+    default:
+      return x;
+  }
+}
+
+inline float slope_at(Activation function, float x) {
+  switch (function) {
+    case Activation::relu:
+      return Relu::slope(x);
+    case Activation::silu:
+      return Silu::slope(x);
+    case Activation::gelu:
+      return GeluNone::slope(x);
+    case Activation::gelu_tanh:
+      return GeluTanh::slope(x);
+    default:
+      return 1.0f;
+  }
+}

@@ -1,5 +1,5 @@
-// What all attention kernels share: numbers, which keys a query sees, how a product of a query and a
-// key becomes a score, tiles in threadgroup memory, and where a lane's elements of a matrix are.
+// What all attention kernels share: numbers, which keys a query sees, how a product of a query and
+// a key becomes a score, tiles in threadgroup memory, and where a lane's elements of a matrix are.
 #pragma once
 #include "shared/types.h"
 
@@ -114,16 +114,16 @@ struct Scores {
     const float part = capped_score / cap;
     return options & has_softcap ? 1.0f - part * part : 1.0f;
   }
-  float distance(uint query, uint key) const {
-    return float(abs(offset + int(query) - int(key)));
-  }
+  float distance(uint query, uint key) const { return float(abs(offset + int(query) - int(key))); }
   // What is added, or minus infinity for a key that the mask hides.
   float with_bias(float score, uint query, uint key) const {
     if constexpr ((options & has_slopes) != 0) score -= slope * distance(query, key);
     if constexpr ((options & has_mask) != 0) {
       const M value = mask[query * query_stride + key * key_stride];
-      if constexpr (is_same<M, bool>::value) score = value ? score : -INFINITY;
-      else score += float(value);
+      if constexpr (is_same<M, bool>::value)
+        score = value ? score : -INFINITY;
+      else
+        score += float(value);
     }
     return score;
   }
@@ -270,9 +270,8 @@ inline simdgroup_float8x8 products(thread const simdgroup_matrix<T, 8, 8>* rows,
   }
 #pragma unroll
   for (uint e = 0; e < 2; ++e)
-    sums[0].thread_elements()[e] =
-        (sums[0].thread_elements()[e] + sums[1].thread_elements()[e]) +
-        (sums[2].thread_elements()[e] + sums[3].thread_elements()[e]);
+    sums[0].thread_elements()[e] = (sums[0].thread_elements()[e] + sums[1].thread_elements()[e]) +
+                                   (sums[2].thread_elements()[e] + sums[3].thread_elements()[e]);
   return sums[0];
 }
 

@@ -77,19 +77,16 @@ struct Affine {
   }
 };
 
-// What becomes of a sum: the same function for all threads, so that the branches do not diverge.
-inline float finished(uint function, float x) {
-  switch (function) {
-    case 1:
-      return Silu::of(x);
-    case 2:
-      return GeluNone::of(x);
-    case 3:
-      return GeluTanh::of(x);
-    default:
-      return x;
-  }
-}
+// What the host passes to products of activations and weights.
+struct Numbers {
+  uint count;  // rows of activations
+  uint rows;   // of weights
+  uint columns;
+  uint group_size;
+  Activation activation;
+  bool has_bias;
+  long stride;  // between rows of activations
+};
 
 // --- instances -----------------------------------------------------------------------------------
 
