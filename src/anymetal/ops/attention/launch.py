@@ -6,9 +6,7 @@ it is first needed: all of them together would be hundreds.
 
 from __future__ import annotations
 
-import functools
-import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +14,7 @@ import torch
 
 from anymetal.errors import LimitError
 from anymetal.launch.guarded import GuardedKernel
-from anymetal.launch.shader import compile_shader
+from anymetal.nouns import SIMDGROUP
 from anymetal.ops.attention.arguments import (
     Call,
     dense_sinks,
@@ -30,7 +28,6 @@ from anymetal.ops.declare.declare import Operator
 from anymetal.ops.declare.kernel_file import SUFFIXES
 from anymetal.policy.policy import Choice, choose
 
-SIMDGROUP = 32
 # Rows of a matrix: what a simdgroup of the tiled kernels has.
 MATRIX = 8
 WIDTHS = (32, 64, 96, 128, 192, 256)
@@ -41,33 +38,6 @@ MOST_DECODING = 16
 
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
-
-
-def instance(operator: Operator, template: str, *arguments: Any) -> Callable[..., None]:
-    """A kernel of an operator's file for template arguments, the last of which is a device."""
-    *values, device = arguments
-    words = tuple(str(value).lower() for value in values)
-    return _instance(operator.kernels.text, operator.source, template, words, device.type)
-
-
-@functools.cache
-def _instance(
-    text: str, source: str, template: str, arguments: tuple[str, ...], device_type: str
-) -> GuardedKernel:
-    name = re.sub(r"\W+", "_", "_".join((template, *arguments)))
-    function = f"{template}<{', '.join(arguments)}>"
-    line = f'template [[host_name("{name}")]] [[kernel]] decltype({function}) {function};\n'
-    compiler = torch.mps.compile_shader if device_type == "mps" else _compiler(source)
-    return GuardedKernel(getattr(compiler(text + line), name), name)
-
-
-def _compiler(source: str) -> Callable[[str], Any]:
-    return lambda text: compile_shader(text, name=source)
-
-
-def _either(options: list[str]) -> str:
-    """Options as a template argument, of constants that the kernels define."""
-    return " | ".join(options) or "0"
 
 
 @dataclass(frozen=True)
@@ -141,6 +111,21 @@ class Problem:
             "after": call.after,
             "has_sinks": call.sinks is not None,
         }
+
+    def plain_instance(self, template: str) -> GuardedKernel:
+        """A kernel that depends on the type of the elements alone."""
+        kernels = self.operator.kernels
+        return kernels.instance(template, self.type, device=self.query.device)
+
+    def instance(
+        self, template: str, count: int, *more: Any, options: Sequence[str] = ()
+    ) -> GuardedKernel:
+        """A kernel for `count` elements an access and the options of this call."""
+        either = " | ".join([*self.options, *options]) or "0"
+        return self.operator.kernels.instance(
+            template, self.type, self.mask_type, self.head_width, self.ragged, count, either, *more,
+            device=self.query.device,
+        )  # fmt: skip
 
     def choice(self, shape_class: str, strategy: str) -> Choice:
         dtype, device = variants.DTYPE_NAMES[self.query.dtype], self.query.device.type
@@ -222,10 +207,7 @@ def _tiles(problem: Problem, choice: Choice, result: Tensor, logarithms: Tensor)
     call = problem.call
     count = problem.access_width(choice.values["width"], problem.key, problem.value)
     problem.record("tiles", count)
-    kernel = instance(
-        problem.operator, "attention_tiles", problem.type, problem.mask_type, problem.head_width,
-        problem.ragged, count, _either(problem.options), result.device,
-    )  # fmt: skip
+    kernel = problem.instance("attention_tiles", count)
     blocks = _blocks(call.queries, choice)
     kernel(
         *_forward_arguments(problem, result, logarithms),
@@ -253,11 +235,7 @@ def _decode(problem: Problem, choice: Choice, result: Tensor, logarithms: Tensor
     read = (problem.query, problem.key, problem.value)
     count = problem.access_width(choice.values["width"], *read)
     problem.record("two_phase" if partitioned else "decode", count)
-    kernel = instance(
-        problem.operator, "attention_decode", problem.type, problem.mask_type, problem.head_width,
-        problem.ragged, count, _either(problem.options), at_once, partitioned, MOST_DECODING,
-        result.device,
-    )  # fmt: skip
+    kernel = problem.instance("attention_decode", count, at_once, partitioned, MOST_DECODING)
     places = logarithms.numel() * parts if partitioned else 1
     sums = logarithms.new_empty(places, call.value_width if partitioned else 1)
     states = logarithms.new_empty(places, 2)
@@ -288,7 +266,7 @@ def _reduce(
     states: Tensor,
     parts: int,
 ) -> None:
-    kernel = instance(problem.operator, "attention_reduce", problem.type, result.device)
+    kernel = problem.plain_instance("attention_reduce")
     size = min(choice.group_size, -(-problem.call.value_width // SIMDGROUP) * SIMDGROUP)
     kernel(
         sums, states, result, logarithms, problem.sinks,
@@ -367,7 +345,7 @@ def _deltas(problem: Problem, gradient: Tensor, result: Tensor, deltas: Tensor) 
     choice = problem.choice("any", "single_simdgroup")
     problem.record("single_simdgroup", 1)
     threads = deltas.numel() * SIMDGROUP
-    instance(problem.operator, "attention_delta", problem.type, gradient.device)(
+    problem.plain_instance("attention_delta")(
         gradient, result, deltas, problem.numbers(gradient=gradient, result=result),
         threads=threads, group_size=min(choice.group_size, threads),
     )  # fmt: skip
@@ -393,8 +371,8 @@ class Backward:
                 tensor.zero_()
             return
         options = ["wants_mask_gradient"] if scores.numel() else []
-        kernel = self._instance("attention_query_gradient", options)
-        kernel(
+        self.problem.record("tiles", self.count)
+        self.problem.instance("attention_query_gradient", self.count, options=options)(
             *self._read, result, _some(slopes, self.deltas), _some(scores, self.deltas),
             self.problem.numbers(gradient=self.gradient, result=result),
             **self._shape(call.queries, call.heads),
@@ -408,8 +386,8 @@ class Backward:
             key.zero_()
             value.zero_()
             return
-        kernel = self._instance("attention_key_gradient", [])
-        kernel(
+        self.problem.record("tiles", self.count)
+        self.problem.instance("attention_key_gradient", self.count)(
             *self._read, key, value,
             self.problem.numbers(gradient=self.gradient, result=key, value_result=value),
             **self._shape(call.keys, call.key_heads),
@@ -421,15 +399,6 @@ class Backward:
         return (
             problem.query, problem.key, problem.value, self.gradient, self.logarithms, self.deltas,
             problem.given_mask, problem.slopes,
-        )  # fmt: skip
-
-    def _instance(self, template: str, more_options: list[str]) -> Callable[..., None]:
-        problem = self.problem
-        problem.record("tiles", self.count)
-        return instance(
-            problem.operator, template, problem.type, problem.mask_type, problem.head_width,
-            problem.ragged, self.count, _either([*problem.options, *more_options]),
-            self.gradient.device,
         )  # fmt: skip
 
     def _shape(self, rows: int, heads: int) -> dict[str, Any]:

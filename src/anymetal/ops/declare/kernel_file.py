@@ -40,18 +40,36 @@ class KernelFile:
         """The kernel called `name`, for tensors on `device`."""
         return self._guarded(name, device.type)
 
-    @functools.cache  # noqa: B019  (one KernelFile a file, alive as long as the process)
-    def _guarded(self, name: str, device_type: str) -> GuardedKernel:
-        kernel = getattr(self._library(device_type), name)
-        if not isinstance(kernel, Kernel):  # torch's own takes tensors, numbers and lists
-            kernel = Structs(kernel, name, reflected(Source(self.text, self.name))[name])
-        return GuardedKernel(kernel, name)
+    def instance(self, template: str, *arguments: Any, device: torch.device) -> GuardedKernel:
+        """The kernel that a template gives for these arguments, compiled when first needed."""
+        words = tuple(str(argument).lower() for argument in arguments)
+        return self._instance(template, words, device.type)
 
     @functools.cache  # noqa: B019  (one KernelFile a file, alive as long as the process)
+    def _guarded(self, name: str, device_type: str) -> GuardedKernel:
+        return self._kernel(self._library(device_type), name, self.text)
+
+    @functools.cache  # noqa: B019
+    def _instance(self, template: str, words: tuple[str, ...], device_type: str) -> GuardedKernel:
+        name = re.sub(r"\W+", "_", "_".join((template, *words)))
+        function = f"{template}<{', '.join(words)}>"
+        line = f'template [[host_name("{name}")]] [[kernel]] decltype({function}) {function};\n'
+        return self._kernel(self._compiled(device_type, self.text + line), name, self.text + line)
+
+    def _kernel(self, library: Any, name: str, text: str) -> GuardedKernel:
+        kernel = getattr(library, name)
+        if not isinstance(kernel, Kernel):  # torch's own takes tensors, numbers and lists
+            kernel = Structs(kernel, name, reflected(Source(text, self.name))[name])
+        return GuardedKernel(kernel, name)
+
+    @functools.cache  # noqa: B019
     def _library(self, device_type: str) -> Any:
+        return self._compiled(device_type, self.text)
+
+    def _compiled(self, device_type: str, text: str) -> Any:
         if device_type == "mps":
-            return torch.mps.compile_shader(self.text)
-        return compile_shader(self.text, name=self.name)
+            return torch.mps.compile_shader(text)
+        return compile_shader(text, name=self.name)
 
 
 @functools.cache
