@@ -3,7 +3,7 @@
 #   make demo         take a tour: a kernel, a bug found in it, a script for a Mac, operators
 #   make test         all tests
 #   make checked      the operators' tests again, the first launch of every kernel under the checker
-#   make engines      the operators' tests again, on the engine that vectorises
+#   make engines      the operators' tests again, on the reference engine
 #   make lint         formatting, style and types
 #   make conformance  compile the kernels of a published package and of torch's headers
 #   make op-db        torch's own operator samples on the virtual mps device, against the CPU
@@ -18,6 +18,8 @@ PIP_FLAGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 TESTS ?= tests
+# Neighbouring tests launch the same kernels: a worker starts with a contiguous half of them.
+WORKERS := -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test checked engines lint format conformance op-db bench clean
@@ -30,13 +32,13 @@ demo: $(VENV)/.installed
 	$(BIN)/anymetal demo
 
 test: $(VENV)/.developer
-	$(BIN)/python -m pytest $(TESTS) -n auto
+	$(BIN)/python -m pytest $(TESTS) $(WORKERS)
 
 checked: $(VENV)/.developer
-	ANYMETAL_TEST_FIRST_LAUNCHES=1 $(BIN)/python -m pytest tests/ops -n auto
+	ANYMETAL_TEST_FIRST_LAUNCHES=1 $(BIN)/python -m pytest tests/ops $(WORKERS)
 
 engines: $(VENV)/.developer
-	ANYMETAL_TEST_ENGINE=auto $(BIN)/python -m pytest tests/ops -n auto
+	ANYMETAL_TEST_ENGINE=coroutine $(BIN)/python -m pytest tests/ops $(WORKERS)
 
 lint: $(VENV)/.developer
 	$(BIN)/ruff check .

@@ -34,9 +34,9 @@ _seen: set[tuple[str, str, tuple[Any, ...]]] = set()
 
 @pytest.fixture(autouse=True)
 def engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reference engine compiles these hundreds of kernels three times as fast; `make engines`
-    runs all tests here on the fast one, and test_engines.py compares the two."""
-    monkeypatch.setenv("ANYMETAL_ENGINE", os.environ.get("ANYMETAL_TEST_ENGINE", "coroutine"))
+    """The engine that users get. test_engines.py compares it with the reference engine on a case of
+    every operator; `make engines` runs all tests here on the reference engine."""
+    monkeypatch.setenv("ANYMETAL_ENGINE", os.environ.get("ANYMETAL_TEST_ENGINE", "auto"))
 
 
 @pytest.fixture(autouse=True, scope="session")

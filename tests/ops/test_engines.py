@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from typing import Any
 
 import pytest
 import torch
+from judging import called, tensors_of
+from test_operators import fresh, made, results_of, some
 
 import anymetal
-from anymetal import ops
+from anymetal.launch.kernel import Kernel
+from anymetal.ops.declare import OPERATORS, AnyOperator
 from anymetal.ops.declare.kernel_file import KernelFile
 
 BASICS = """
@@ -23,46 +27,42 @@ kernel void rows(device const float* x [[buffer(0)]], device float* y [[buffer(1
   for (uint i = lane; i < columns; i += 32) y[row * columns + i] = x[row * columns + i] / total;
 }
 """
+REFERENCE = "coroutine"
 
 
-def _data(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(7))
+def results(operator: AnyOperator) -> list[Any]:
+    """What one case gives, and its gradients."""
+    args, keywords = made(some(operator, 1)[0], torch.float32)
+    outputs = tensors_of(results_of(operator, fresh(args), keywords))
+    if operator.differentiable:
+        outputs += called(operator, args, keywords, operator)
+    return outputs
 
 
-def _attention() -> torch.Tensor:
-    query, key, value = _data(3, 2, 33, 32)
-    return ops.scaled_dot_product_attention(query, key, value, is_causal=True)
-
-
-def _quantised() -> torch.Tensor:
-    weight = ops.quantize(_data(96, 256), "int4")
-    return ops.quantized_linear(_data(1, 256), weight)
-
-
-CALLS: dict[str, Callable[[], torch.Tensor]] = {
-    "silu": lambda: ops.silu(_data(3, 1031)),
-    "softmax": lambda: ops.softmax(_data(5, 1031), -1),
-    "rms_norm": lambda: ops.rms_norm(_data(5, 1030), (1030,), _data(1030)),
-    "attention": _attention,
-    "quantised": _quantised,
-}
-
-
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", OPERATORS)
 def test_engines_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    results = []
-    for engine in ("coroutine", "auto"):
+    both, engines = [], set()
+    plain_call = Kernel.__call__
+
+    def call(kernel: Kernel, *args: Any, **options: Any) -> None:
+        engines.add((os.environ["ANYMETAL_ENGINE"], kernel.engine))
+        plain_call(kernel, *args, **options)
+
+    monkeypatch.setattr(Kernel, "__call__", call)
+    for engine in (REFERENCE, "auto"):
         monkeypatch.setenv("ANYMETAL_ENGINE", engine)
         KernelFile._guarded.cache_clear()
         KernelFile._library.cache_clear()
-        results.append(CALLS[name]())
-    assert torch.equal(*results)
+        both.append(results(OPERATORS[name]))
+    for reference, result in zip(*both, strict=True):
+        torch.testing.assert_close(result, reference, rtol=0, atol=0, equal_nan=True)
+    assert {engine for asked, engine in engines if asked == REFERENCE} == {REFERENCE}
 
 
 def test_the_fast_engine_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ANYMETAL_ENGINE")
     kernel = anymetal.compile_shader(BASICS).rows
-    x = _data(4, 1031).abs()
+    x = torch.rand(4, 1031, generator=torch.Generator().manual_seed(7))
     y = torch.empty_like(x)
     kernel(x, y, 1031, threads=4 * 32, group_size=32)
     assert kernel.engine == "simdgroup"
