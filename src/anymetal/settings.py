@@ -1,19 +1,29 @@
-"""Every ANYMETAL_* environment variable: type, default and meaning, read when asked for."""
+"""Every environment variable: its type, default and meaning, read when asked for."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import platformdirs
 
+Value = TypeVar("Value")
+Missing = Literal["run", "warn", "error"]
+"""What the virtual device does with an operator that MPS lacks."""
+
 
 @dataclass(frozen=True)
-class Setting:
-    """One variable and what it means; `anymetal --help` prints this table."""
+class Setting(Generic[Value]):
+    """One variable, what its words become, and what it means; `anymetal --help` prints the table.
+
+    `read` makes the value of the text, or raises ValueError with what was expected.
+    """
 
     variable: str
+    read: Callable[[str], Value]
     default: str
     meaning: str
     former: tuple[tuple[str, str], ...] = ()  # words of earlier versions, and today's for them
@@ -22,84 +32,122 @@ class Setting:
         text = os.environ.get(self.variable, self.default)
         return dict(self.former).get(text, text)
 
-    def number(self) -> float:
-        try:
-            return float(self.text())
-        except ValueError:
-            raise ValueError(f"{self.variable}={self.text()!r}: expected a number") from None
-
-    def flag(self) -> bool:
-        """1 is on; 0 and nothing are off. Other words are refused: `true` must not mean off."""
+    def value(self) -> Value:
         text = self.text()
-        if text not in ("", "0", "1"):
-            raise ValueError(f"{self.variable}={text!r}: expected 0 or 1")
-        return text == "1"
+        try:
+            return self.read(text)
+        except ValueError as error:
+            raise ValueError(f"{self.variable}={text!r}: expected {error}") from None
 
-    def choice(self, *words: str) -> str:
+    def one_of(self, *words: str) -> str:
+        """The text, where only those who ask know the words that it may be."""
         if self.text() not in words:
             raise ValueError(f"{self.variable}={self.text()!r}: expected {', '.join(words)}")
         return self.text()
 
-    def path(self) -> Path:
-        return Path(self.text()).expanduser()
+
+def flag(text: str) -> bool:
+    """1 is on; 0 and nothing are off. Other words are refused: `true` must not mean off."""
+    if text not in ("", "0", "1"):
+        raise ValueError("0 or 1")
+    return text == "1"
+
+
+def number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("a number") from None
+
+
+def level(text: str) -> int:
+    if text not in ("0", "1", "2", "3"):
+        raise ValueError("0, 1, 2 or 3")
+    return int(text)
+
+
+def folder(text: str) -> Path:
+    return Path(text).expanduser()
+
+
+def missing(text: str) -> Missing:
+    for word in get_args(Missing):
+        if text == word:
+            return word  # type: ignore[no-any-return]
+    raise ValueError("run, warn or error")
 
 
 CACHE_DIR = Setting(
     "ANYMETAL_CACHE_DIR",
+    folder,
     str(platformdirs.user_cache_path("anymetal")),
     "where compiled kernels are kept",
 )
 CACHE_MEGABYTES = Setting(
-    "ANYMETAL_CACHE_MEGABYTES", "512", "the cache is pruned, oldest use first, beyond this size"
+    "ANYMETAL_CACHE_MEGABYTES",
+    number,
+    "512",
+    "the cache is pruned, oldest use first, beyond this size",
 )
 TIME_LIMIT = Setting(
     "ANYMETAL_TIME_LIMIT",
+    number,
     "60",
     "seconds without a finished threadgroup after which a kernel is stopped; 0 is no limit",
 )
 COMPILE_LIMIT = Setting(
-    "ANYMETAL_COMPILE_LIMIT", "60", "seconds after which compiling one kernel is given up"
+    "ANYMETAL_COMPILE_LIMIT", number, "60", "seconds after which compiling one kernel is given up"
 )
 ENGINE = Setting(
     "ANYMETAL_ENGINE",
+    str,
     "auto",
     "how kernels run on the CPU: simdgroup (vectors; earlier called regions), coroutine (the "
     "reference), or auto, which is simdgroup where it can and coroutine elsewhere",
     former=(("regions", "simdgroup"),),
 )
 FAST_MATH = Setting(
-    "PYTORCH_MPS_FAST_MATH", "0", "1 compiles kernels with fast math, as PyTorch on a Mac does"
+    "PYTORCH_MPS_FAST_MATH",
+    lambda text: text == "1",
+    "0",
+    "1 compiles kernels with fast math, as PyTorch on a Mac does",
 )
 CHECK = Setting(
     "ANYMETAL_CHECK",
+    flag,
     "0",
     "1 checks every kernel call of the process and prints what is found to stderr",
 )
 
 CHECK_LEVEL = Setting(
     "ANYMETAL_CHECK_LEVEL",
+    level,
     "2",
     "optimisation of checked kernels, 0 to 3, after the checks are in: no finding depends on it",
 )
 
-DEVICE = Setting("ANYMETAL_DEVICE", "0", "1 gives torch a virtual mps device when it is imported")
+DEVICE = Setting(
+    "ANYMETAL_DEVICE", flag, "0", "1 gives torch a virtual mps device when it is imported"
+)
 DEVICE_MISSING = Setting(
     "ANYMETAL_DEVICE_MISSING",
+    missing,
     "warn",
     "operators that MPS lacks: run them, warn and run, or error, on the virtual device",
 )
 DEVICE_ASYNC = Setting(
     "ANYMETAL_DEVICE_ASYNC",
+    flag,
     "0",
     "1 shows results of the virtual device only where a Mac waits for its GPU",
 )
-CXX = Setting("ANYMETAL_CXX", "", "the C++ compiler that builds the virtual device")
+CXX = Setting("ANYMETAL_CXX", str, "", "the C++ compiler that builds the virtual device")
 
 POLICY = Setting(
-    "ANYMETAL_POLICY", "", "a TOML file of launch policies that go before the package's own"
+    "ANYMETAL_POLICY", str, "", "a TOML file of launch policies that go before the package's own"
 )
 
-ALL = (
+ALL: tuple[Setting[Any], ...] = (
     ENGINE,
     CACHE_DIR,
     CACHE_MEGABYTES,

@@ -159,5 +159,5 @@ def _print_rest(report: Report, process: int) -> None:
         print(line, file=sys.stderr)
 
 
-if settings.CHECK.flag():
+if settings.CHECK.value():
     check_process()

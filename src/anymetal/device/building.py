@@ -49,7 +49,7 @@ def library(store: Store) -> Path:
 
 def find_compiler() -> str:
     """The C++ compiler to use: ANYMETAL_CXX, or the first of the usual names."""
-    wanted = settings.CXX.text()
+    wanted = settings.CXX.value()
     names = (wanted,) if wanted else _COMPILERS
     for name in names:
         found = shutil.which(name)

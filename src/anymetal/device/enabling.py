@@ -10,15 +10,14 @@ import sys
 import threading
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from anymetal import settings
 from anymetal.errors import AnymetalError
+from anymetal.settings import Missing
 
 if TYPE_CHECKING:
     from anymetal.device.queue import CommandQueue
-
-Missing = Literal["run", "warn", "error"]
 
 # (major, minor) of the torch versions this has been tried with.
 TRIED = ((2, 13),)
@@ -51,11 +50,11 @@ def enable(*, missing: Missing | None = None, asynchronous: bool | None = None) 
 
     Enabling twice changes the options. Raises DeviceError where torch has a real MPS.
     """
-    missing = missing if missing is not None else _missing_setting()
+    missing = missing if missing is not None else settings.DEVICE_MISSING.value()
     if missing not in get_args(Missing):
         raise ValueError(f"missing={missing!r}: expected 'run', 'warn' or 'error'")
     if asynchronous is None:
-        asynchronous = settings.DEVICE_ASYNC.flag()
+        asynchronous = settings.DEVICE_ASYNC.value()
     with _lock:
         if _state.native is None:
             _install()
@@ -72,12 +71,8 @@ def is_enabled() -> bool:
 
 def enable_from_environment() -> None:
     """Enable as the environment says; what torch calls when it is imported with ANYMETAL_DEVICE."""
-    if settings.DEVICE.flag():
+    if settings.DEVICE.value():
         enable()
-
-
-def _missing_setting() -> Any:
-    return settings.DEVICE_MISSING.text()
 
 
 def _falls_back() -> bool:

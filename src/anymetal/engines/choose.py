@@ -47,7 +47,7 @@ def choice(instrumentation: Instrumentation[Any], name: str = "") -> Choice:
 
 def wanted() -> str:
     """The name in the setting: an engine's, or auto."""
-    return settings.ENGINE.choice(AUTO, *(engine.name for engine in ENGINES))
+    return settings.ENGINE.one_of(AUTO, *(engine.name for engine in ENGINES))
 
 
 def checking_target() -> Target:

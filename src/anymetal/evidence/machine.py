@@ -54,7 +54,7 @@ def describe(device: torch.device) -> Machine:
         python=platform.python_version(),
         torch=torch.__version__,
         threads=torch.get_num_threads(),
-        fast_math=settings.FAST_MATH.flag(),
+        fast_math=settings.FAST_MATH.value(),
         commit=_commit(),
     )
 

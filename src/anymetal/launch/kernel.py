@@ -45,7 +45,7 @@ class Kernel:
     def _checked_for(self, check: ActiveCheck) -> CheckedKernel:
         from anymetal.launch.checked_call import compile_checked  # noqa: PLC0415
 
-        key = (check.nan, int(settings.CHECK_LEVEL.number()))
+        key = (check.nan, settings.CHECK_LEVEL.value())
         if key not in self._checked:
             self._checked[key] = compile_checked(self._compiler, self.name, self.constants, *key)
         return self._checked[key]

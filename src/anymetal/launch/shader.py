@@ -40,7 +40,7 @@ def compile_shader(
             name=name,
             include_dirs=tuple(Path(place).absolute() for place in include_dirs),
             defines=tuple((key, _macro(value)) for key, value in (defines or {}).items()),
-            fast_math=settings.FAST_MATH.text() == "1" if fast_math is None else fast_math,
+            fast_math=settings.FAST_MATH.value() if fast_math is None else fast_math,
         )
     )
     for text in library._compiler.outline.warnings:

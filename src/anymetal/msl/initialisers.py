@@ -73,7 +73,7 @@ def _evaluated(
         "constructors": [name.removeprefix("@") for name in constructors],
         "sizes": {variable.name[1:]: layout.size(variable.type) for variable in variables},
     }
-    limit = settings.COMPILE_LIMIT.number()
+    limit = settings.COMPILE_LIMIT.value()
     try:
         done = subprocess.run(
             [sys.executable, str(_EVALUATOR)],

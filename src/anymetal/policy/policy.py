@@ -113,7 +113,7 @@ _tuned: list[Tuned] = []
 
 def choose(operator: str, dtype: str, shape_class: str, device: str, strategy: str) -> Choice:
     """How to launch an operator's kernel; an operator without a row is an error that says so."""
-    choice = _decided(operator, dtype, shape_class, device, strategy, settings.POLICY.text())
+    choice = _decided(operator, dtype, shape_class, device, strategy, settings.POLICY.value())
     overrides, recorders = _overrides(), _recorders()
     if overrides or recorders:
         question = Question(operator, dtype, shape_class, device, strategy)
@@ -177,7 +177,7 @@ def row_for(question: Question) -> Row:
 def uses_collectives(strategy: str) -> bool:
     """Whether a strategy's kernels need whole simdgroups."""
     known: dict[str, bool] = {}
-    for file in (_package_file(), *_user_files(settings.POLICY.text())):
+    for file in (_package_file(), *_user_files(settings.POLICY.value())):
         known.update(file.words.strategies)
     return known.get(strategy, True)
 

@@ -192,8 +192,8 @@ class Store:
 
 def default_store() -> Store:
     """The store that ANYMETAL_CACHE_DIR names, or a private temporary one where that is unsafe."""
-    limit = int(settings.CACHE_MEGABYTES.number() * 1024 * 1024)
-    return _store(settings.CACHE_DIR.path().absolute(), limit)
+    limit = int(settings.CACHE_MEGABYTES.value() * 1024 * 1024)
+    return _store(settings.CACHE_DIR.value().absolute(), limit)
 
 
 @functools.lru_cache(maxsize=8)

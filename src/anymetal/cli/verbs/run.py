@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib.metadata import entry_points
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -29,7 +29,7 @@ def run(
     ] = False,
 ) -> None:
     """Run a program written for PyTorch on a Mac: torch has a virtual mps device."""
-    if missing not in ("", "run", "warn", "error"):
+    if missing not in ("", *get_args(settings.Missing)):
         raise typer.BadParameter(f"{missing!r}: expected run, warn or error", param_hint="missing")
     if not module and not os.path.exists(script):  # noqa: PTH110  (a zip file or folder runs too)
         raise typer.BadParameter(f"no such file: {script}", param_hint="SCRIPT")

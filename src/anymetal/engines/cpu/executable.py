@@ -50,7 +50,7 @@ class CpuExecutable(ABC):
         """The short way in: `buffers` is the address of a table of buffer addresses."""
         fixed = self._fixed_part(threads, group_size, threadgroup_memory)
         on_main = threading.get_ident() == _MAIN_THREAD
-        limit = settings.TIME_LIMIT.number()
+        limit = settings.TIME_LIMIT.value()
         sink = LogSink() if self.metadata["uses_log"] else None
         changing = CALL_PART.pack(
             buffers,
