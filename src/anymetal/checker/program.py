@@ -64,7 +64,7 @@ def _fast_checks() -> str:
     """The checks as IR. What they read of the launch's state changes only while threads stand at a
     barrier, outside the kernel's code: loops need not read it again at each access."""
     store = default_store()
-    key = fingerprint("tools", "processor", clang.INCLUDE_DIR, _SHADOW)
+    key = fingerprint("tools", "processor", clang.INCLUDE_DIR, *HOST.include_dirs, _SHADOW)
     entry = store.get("checks", key)
     if entry is not None:
         return entry.payload.decode()

@@ -14,7 +14,7 @@ from anymetal.nouns import MAX_GROUP_SIZE, SIMDGROUP
 SLOT_BYTES = 64  # the widest value one lane brings to a collective
 THREADGROUP_ARGUMENTS = 31
 
-INCLUDE_DIR = Path(__file__).parent.parent / "msl" / "include"
+INCLUDE_DIR = Path(__file__).parent / "include"
 
 
 class Wait(Enumeration):

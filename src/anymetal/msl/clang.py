@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anymetal.errors import ToolchainError
-from anymetal.machine import layout
 from anymetal.nouns import Target
 from anymetal.store.cache import default_store, digest_of
 from anymetal.store.fingerprint import fingerprint, forget
 
-INCLUDE_DIR = layout.INCLUDE_DIR
+INCLUDE_DIR = Path(__file__).parent / "include"
 INPUT_NAME = "anymetal-input.cpp"
 LANGUAGE_VERSION = 320
 
@@ -208,7 +207,6 @@ def _precompile_quietly(target: Target, fast_math: bool) -> None:
 def _precompiled_header(target: Target, fast_math: bool) -> Path:
     # It refers to our headers by their place, so two installations need one each; their content is
     # in the key, so their times need not be looked at: a reinstalled file is as good.
-    layout.HEADER.check()
     flags = _flags(target, fast_math)
     headers = fingerprint("tools", "processor", INCLUDE_DIR, *target.include_dirs)
     key = digest_of(headers, target.header, *flags)

@@ -186,7 +186,7 @@ class ThreadgroupRewriter:
         ]
         if declarator.initialiser is not None:
             pieces += [
-                f"if (am_self()->index == 0) {{ {alias} am_initial_{slot}",
+                f"if (am_is_first_thread()) {{ {alias} am_initial_{slot}",
                 range(*declarator.initialiser),
                 "; am_store_initial(",
                 name,

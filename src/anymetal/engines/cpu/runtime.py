@@ -12,6 +12,7 @@ from pathlib import Path
 from anymetal.engines.cpu import jit, layout
 from anymetal.engines.cpu.target import HOST
 from anymetal.errors import ToolchainError
+from anymetal.machine import layout as machine
 from anymetal.msl import clang
 from anymetal.store.cache import default_store
 from anymetal.store.fingerprint import fingerprint
@@ -39,10 +40,12 @@ class Runtime:
 
 def start_runtime(include_dirs: tuple[Path, ...] = ()) -> Runtime:
     """Builds a runtime, or takes it from the store; headers in `include_dirs` stand before ours."""
+    machine.HEADER.check()
     layout.HEADER.check()
     store = default_store()
     sources = [_FOLDER / name for name in _SOURCES]
-    key = fingerprint("tools", "processor", clang.INCLUDE_DIR, *sources, *include_dirs)
+    headers = (clang.INCLUDE_DIR, *HOST.include_dirs, *include_dirs)
+    key = fingerprint("tools", "processor", *headers, *sources)
     entry = store.get("runtime", key)
     if entry is not None:
         return Runtime(entry.payload)

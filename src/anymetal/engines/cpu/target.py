@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from anymetal.machine import layout
 from anymetal.nouns import EntryPoint, Parameter, Target
 
 
@@ -35,7 +38,7 @@ def _argument(number: int, parameter: Parameter) -> str:
 HOST = Target(
     name="cpu",
     flags=("-march=native",),
-    include_dirs=(),
+    include_dirs=(Path(__file__).parent / "include", layout.INCLUDE_DIR),
     header="anymetal/entry.h",
     thunk=thunk,
 )

@@ -15,7 +15,7 @@
 #pragma once
 #ifndef ANYMETAL_MACROS_ONLY
 #include <anymetal/arithmetic.h>
-#include <anymetal/wide.h>
+#include <anymetal/lanes.h>
 
 // Fast math must not change the order of operations, nor forget about the NaN of min and max.
 #pragma float_control(precise, on, push)
@@ -36,25 +36,6 @@ template <class T>
 concept am_lane_integer = am_is_lane_integer<typename am_lane_layout<T>::element>;
 
 // ---- Exchange: a lane reads what another one brought -------------------------------------------
-
-// Every lane leaves its value, and takes what `pick(values, active, lane)` makes of all of them.
-// The leader sets the values aside first: a lane that runs on may soon leave its next value.
-template <class T, class Pick>
-AM_INLINE auto am_exchange(T value, Pick pick) {
-  am_thread* self = am_self();
-  am_lanes_in<T>(self->simd)[self->lane] = value;
-  am_wait_at(AM_COLLECTIVE);
-  am_simdgroup* simd = self->simd;
-  if (simd->leader == self->lane) {
-    constexpr int bytes = AM_SIMD_WIDTH * sizeof(T);
-    am_store_wide<uchar, bytes>(simd->outputs, am_load_wide<uchar, bytes>(am_lanes_in<T>(simd)));
-  }
-  auto result = pick(reinterpret_cast<const T*>(simd->outputs), simd->active, self->lane);
-  am_taken();
-  return result;
-}
-
-AM_INLINE unsigned am_lane() { return am_self()->lane; }
 
 // This lane's number in its group of Width lanes, and the lane its group begins with.
 template <unsigned Width>
@@ -116,14 +97,6 @@ AM_INLINE T am_shift_and_fill(T data, T filling, int distance, unsigned modulo) 
 }
 
 // ---- Votes -------------------------------------------------------------------------------------
-
-// The active lanes, once this lane and they have met.
-AM_INLINE unsigned am_meet() {
-  am_wait_at(AM_COLLECTIVE);
-  unsigned active = am_self()->simd->active;
-  am_taken();
-  return active;
-}
 
 // Bit l: lane l is active and `expression` holds there.
 AM_INLINE unsigned am_vote(bool expression) {

@@ -7,7 +7,7 @@
 // in between is not known.)
 #pragma once
 #ifndef ANYMETAL_MACROS_ONLY
-#include <anymetal/wide.h>
+#include <anymetal/lanes.h>
 
 #include <metal_types>
 
@@ -45,8 +45,7 @@ AM_INLINE void am_matrix_compute(const A* a, const B* b, const C* c, R* out) {
   }
 }
 
-// The three matrices while they are gathered. All of `am_simdgroup::in` that belongs to values of
-// 64 bytes is used, which no other collective takes.
+// The three matrices while they are gathered.
 template <class A, class B, class C>
 struct am_matrix_operands {
   metal::vec<A, 2> a[32];
@@ -83,26 +82,20 @@ AM_INLINE metal::vec<R, 2> am_matrix_multiply(metal::vec<A, 2> a, metal::vec<B, 
     return metal::vec<R, 2>(am_matrix_first<R>(a.x, a.y, b.x, b.y, c.x, c.y),
                             am_matrix_second<R>(a.x, a.y, b.x, b.y, c.x, c.y));
   typedef am_matrix_operands<A, B, C> Operands;
-  struct Place {
-    alignas(64) char bytes[64];
-  };
-  static_assert(sizeof(Operands) <= sizeof(Place) * AM_SIMD_WIDTH);
-  am_thread* self = am_self();
-  Operands* operands = reinterpret_cast<Operands*>(am_lanes_in<Place>(self->simd));
-  unsigned pair = am_matrix_pair(self->lane);
-  operands->a[pair] = a;
-  operands->b[pair] = b;
-  operands->c[pair] = c;
-  am_wait_at(AM_COLLECTIVE);
-  am_simdgroup* simd = self->simd;
-  if (simd->leader == self->lane) {
-    operands = reinterpret_cast<Operands*>(am_lanes_in<Place>(simd));
-    if (simd->active != ~0u) am_matrix_clear(operands, simd->active);
-    am_matrix_compute<R>(
-        reinterpret_cast<const A*>(operands->a), reinterpret_cast<const B*>(operands->b),
-        reinterpret_cast<const C*>(operands->c), reinterpret_cast<R*>(simd->outputs));
-  }
-  return reinterpret_cast<const metal::vec<R, 2>*>(simd->outputs)[am_matrix_pair(self->lane)];
+  return am_gather<Operands, metal::vec<R, 2>>(
+      [=](Operands* operands, unsigned lane) AM_ALWAYS {
+        unsigned pair = am_matrix_pair(lane);
+        operands->a[pair] = a;
+        operands->b[pair] = b;
+        operands->c[pair] = c;
+        return pair;
+      },
+      [](Operands* operands, unsigned active, void* results) AM_ALWAYS {
+        if (active != ~0u) am_matrix_clear(operands, active);
+        am_matrix_compute<R>(reinterpret_cast<const A*>(operands->a),
+                             reinterpret_cast<const B*>(operands->b),
+                             reinterpret_cast<const C*>(operands->c), static_cast<R*>(results));
+      });
 }
 
 #pragma float_control(pop)

@@ -1,7 +1,8 @@
-// The threads of a threadgroup one after the other: how a kernel without barriers and collectives runs.
+// The threads of a threadgroup one after the other: how a kernel without barriers and collectives
+// runs.
 //
-// Included at the end of a kernel's translation unit, after am_thread_main. The engine inlines the thread
-// into the loop, so that LLVM can vectorise over threads; kernels that stop never come here.
+// Included at the end of a kernel's translation unit, after am_thread_main. The engine inlines the
+// thread into the loop, so that LLVM can vectorise over threads; kernels that stop never come here.
 #pragma once
 
 extern "C" void am_group_main(void* const* buffers, am_group* group) {

@@ -11,3 +11,8 @@ extern "C" {
 void am_log(am_group* group, int level, const char* subsystem, const char* category,
             const char* format, const am_log_value* values, unsigned count);
 }
+
+AM_INLINE void am_write_log(int level, const char* subsystem, const char* category,
+                            const char* format, const am_log_value* values, unsigned count) {
+  am_log(am_self()->group, level, subsystem, category, format, values, count);
+}

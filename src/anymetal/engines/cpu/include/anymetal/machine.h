@@ -1,0 +1,39 @@
+// The machine a kernel runs on: one thread, its simdgroup, its threadgroup.
+//
+// Each target has a machine.h and a lanes.h of its own; the metal_* headers know their functions
+// and none of their structures. Two parties include this file. The metal_* headers call the
+// primitives; the CPU engine's runtime (engines/cpu/runtime.cpp) fills the structures of layout.h
+// and provides what the passes put in the primitives' place.
+#pragma once
+#include <anymetal/inline.h>
+#include <anymetal/layout.h>
+
+extern "C" {
+// This thread. A pass puts the kernel's own parameter in place of each call.
+__attribute__((const)) am_thread* am_self();
+// Stop here until the runtime resumes the thread; `what` is an am_wait with, for barriers, the
+// memory flags in bits 4 to 11 and the scope in bits 12 to 15. Never call it directly: use
+// am_wait_at.
+__attribute__((convergent, nomerge, noduplicate)) char am_suspend(unsigned what);
+[[noreturn]] __attribute__((nomerge)) void am_leave();
+// This lane has taken its result of a collective. Where all lanes run at once, both sides of a
+// branch use the same places, one after the other: a read must not be moved past the end of its
+// side.
+__attribute__((convergent, nomerge)) void am_taken();
+// Storage of the threadgroup variable number `slot`; a pass lays all of them out.
+__attribute__((const)) void* am_threadgroup_storage(unsigned slot, unsigned long size,
+                                                    unsigned long align);
+}
+
+AM_INLINE void am_wait_at(unsigned what) {
+  if (am_suspend(what)) am_leave();
+}
+
+template <class T, unsigned Slot>
+AM_INLINE T& am_threadgroup_variable() {
+  return *static_cast<T*>(am_threadgroup_storage(Slot, sizeof(T), alignof(T)));
+}
+
+AM_INLINE unsigned am_lane() { return am_self()->lane; }
+
+AM_INLINE bool am_is_first_thread() { return am_self()->index == 0; }
