@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from anymetal.checker import records
@@ -16,6 +15,7 @@ from anymetal.checker.views import BufferView
 from anymetal.machine import shadow
 from anymetal.machine.layout import Wait
 from anymetal.machine.shadow import Access
+from anymetal.msl.initialisers import author_name
 from anymetal.nouns import SIMDGROUP
 
 
@@ -158,9 +158,7 @@ def _at(excerpt: Excerpt, access: str) -> Place:
 
 def _variable(name: str) -> str:
     """The author's name of a variable that LLVM calls `%tmp.i12`."""
-    name = re.sub(r"\.(?:i|sroa|addr)?\d*(?:\.\w+)*$", "", name.strip('%@"'))
-    mangled = re.match(r"_ZL?\d+(\w+)", name)
-    return mangled.group(1) if mangled else name
+    return author_name(name.strip('%@"').partition(".")[0])
 
 
 def _access_words(access: int) -> str:
