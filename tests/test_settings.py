@@ -12,8 +12,11 @@ def test_default_is_a_value(
     setting: settings.Setting[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(setting.variable, raising=False)
-    assert setting.value() is not None
+    default = setting.value()
+    assert default is not None
     assert setting.meaning
+    monkeypatch.setenv(setting.variable, "")  # set to nothing is not set
+    assert setting.value() == default
 
 
 @pytest.mark.parametrize(
@@ -22,6 +25,9 @@ def test_default_is_a_value(
         (settings.CHECK, "true", "0 or 1"),
         (settings.CHECK_LEVEL, "4", "0, 1, 2 or 3"),
         (settings.TIME_LIMIT, "long", "a number"),
+        (settings.TIME_LIMIT, "-1", "a number, 0 or more"),
+        (settings.TIME_LIMIT, "nan", "a number, 0 or more"),
+        (settings.COMPILE_LIMIT, "inf", "a number, 1 or more"),
         (settings.DEVICE_MISSING, "ignore", "run, warn or error"),
     ],
 )

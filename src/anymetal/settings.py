@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ class Setting(Generic[Value]):
     former: tuple[tuple[str, str], ...] = ()  # words of earlier versions, and today's for them
 
     def text(self) -> str:
-        text = os.environ.get(self.variable, self.default)
+        """What the environment says; a variable that is set to nothing is not set."""
+        text = os.environ.get(self.variable) or self.default
         return dict(self.former).get(text, text)
 
     def value(self) -> Value:
@@ -47,17 +49,25 @@ class Setting(Generic[Value]):
 
 
 def flag(text: str) -> bool:
-    """1 is on; 0 and nothing are off. Other words are refused: `true` must not mean off."""
-    if text not in ("", "0", "1"):
+    """1 is on, 0 is off. Other words are refused: `true` must not mean off."""
+    if text not in ("0", "1"):
         raise ValueError("0 or 1")
     return text == "1"
 
 
-def number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError("a number") from None
+def at_least(least: float) -> Callable[[str], float]:
+    """Reads a number that is finite and not below `least`."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError("a number") from None
+        if not least <= value < math.inf:
+            raise ValueError(f"a number, {least:g} or more")
+        return value
+
+    return read
 
 
 def level(text: str) -> int:
@@ -85,18 +95,21 @@ CACHE_DIR = Setting(
 )
 CACHE_MEGABYTES = Setting(
     "ANYMETAL_CACHE_MEGABYTES",
-    number,
+    at_least(64),  # a precompiled header alone takes 26
     "512",
     "the cache is pruned, oldest use first, beyond this size",
 )
 TIME_LIMIT = Setting(
     "ANYMETAL_TIME_LIMIT",
-    number,
+    at_least(0),
     "60",
     "seconds without a finished threadgroup after which a kernel is stopped; 0 is no limit",
 )
 COMPILE_LIMIT = Setting(
-    "ANYMETAL_COMPILE_LIMIT", number, "60", "seconds after which compiling one kernel is given up"
+    "ANYMETAL_COMPILE_LIMIT",
+    at_least(1),
+    "60",
+    "seconds after which compiling one kernel is given up",
 )
 ENGINE = Setting(
     "ANYMETAL_ENGINE",

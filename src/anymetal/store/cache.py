@@ -3,6 +3,9 @@
 One file holds one entry: a magic word, the sha256 of the rest, a JSON note and a payload. Files are
 written beside their place and moved into it, so that any number of processes may read and write at
 once. The store holds machine code, so it is used only where nobody else can write.
+
+Only what the store wrote is ever deleted: in a directory that carries its marker, files whose names
+have the form it gives them.
 """
 
 from __future__ import annotations
@@ -29,7 +32,14 @@ from typing import Any
 from anymetal import settings
 
 # Part of the path: a new layout never meets files of an old one.
-LAYOUT = "v1"
+LAYOUT = "v2"
+# What makes a directory a store's own. Backup programs know this name and skip the directory.
+MARKER = "CACHEDIR.TAG"
+
+_SIGNATURE = "Signature: 8a477f597d28d172789f06886806bc55\n# Compiled kernels of anymetal.\n"
+_LAYOUT_NAME = re.compile(r"v\d+")
+_KEY_NAME = re.compile(r"[0-9a-f]{64}")
+_TEMPORARY_PREFIX = ".anymetal-"
 
 _MAGIC = b"anymetal"
 _DIGEST_BYTES = 32
@@ -109,18 +119,27 @@ class Store:
             self._bound(len(data))
 
     def file(self, kind: str, key: str, build: Callable[[Path], None]) -> Path:
-        """The path of a file that other programs read, built once by `build(path)`.
+        """The path of a file that other programs read, built by `build(path)` unless it is there.
 
-        Its contents are not digested on each use: for files such as precompiled headers, which
-        their reader validates itself.
+        One that is not as it was built counts as absent. Callers ask once a process: the digest of
+        a precompiled header takes 20 ms.
         """
         path = self._path(kind, key)
-        try:
+        if self._is_intact(kind, key):
             self._touch(path, path.stat().st_mtime)
-        except OSError:
-            self._write(path, build)
-            self._bound(path.stat().st_size)
+            return path
+        self._write(path, build)
+        self.put(f"{kind}-digest", key, {"sha256": _digest_of_file(path)})
+        self._bound(path.stat().st_size)
         return path
+
+    def _is_intact(self, kind: str, key: str) -> bool:
+        known = self.get(f"{kind}-digest", key)
+        try:
+            digest = _digest_of_file(self._path(kind, key))
+        except OSError:
+            return False
+        return known is not None and known.note.get("sha256") == digest
 
     def usage(self) -> Usage:
         """Count what is there now."""
@@ -130,12 +149,19 @@ class Store:
     def clear(self) -> Usage:
         """Remove every entry, of older layouts too; returns what was there."""
         before = self.usage()
-        if self.directory.is_dir():
-            for child in self.directory.iterdir():
-                if child.is_dir() and re.fullmatch(r"v\d+", child.name):
-                    shutil.rmtree(child, ignore_errors=True)
+        for root in self._layouts():
+            for path, _ in _entries(root):
+                _remove(path)
+            _remove_empty_folders(root)
         self._counted = 0
         return before
+
+    def _layouts(self) -> list[Path]:
+        """Folders of this and earlier versions; none where the directory is not a store's own."""
+        if not is_marked(self.directory):
+            return []
+        children = self.directory.iterdir()
+        return [path for path in children if _LAYOUT_NAME.fullmatch(path.name) and path.is_dir()]
 
     def prune(self) -> None:
         """Drop the least recently used entries until nine tenths of the limit are left."""
@@ -154,7 +180,8 @@ class Store:
 
     def _write(self, path: Path, build: Callable[[Path], None]) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=".", dir=path.parent)
+        mark(self.directory)
+        handle, name = tempfile.mkstemp(prefix=_TEMPORARY_PREFIX, dir=path.parent)
         os.close(handle)
         temporary = Path(name)
         try:
@@ -177,17 +204,12 @@ class Store:
                 self.prune()
 
     def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        for folder, _, names in os.walk(self._root):
-            for name in names:
-                path = Path(folder, name)
-                try:
-                    status = path.stat()
-                except OSError:
-                    continue
-                if not name.startswith("."):
-                    yield path, status
-                elif time.time() - status.st_mtime > _STALE_SECONDS:
-                    _remove(path)
+        """Every entry; temporary files of processes that died are removed on the way."""
+        for path, status in _entries(self._root):
+            if not path.name.startswith(_TEMPORARY_PREFIX):
+                yield path, status
+            elif time.time() - status.st_mtime > _STALE_SECONDS:
+                _remove(path)
 
 
 def default_store() -> Store:
@@ -198,7 +220,7 @@ def default_store() -> Store:
 
 @functools.lru_cache(maxsize=8)
 def _store(directory: Path, limit: int) -> Store:
-    reason = _make_private(directory)
+    reason = _make_private(directory) or _foreign(directory)
     if reason is None:
         return Store(directory, limit)
     temporary = Path(tempfile.mkdtemp(prefix="anymetal-"))
@@ -206,7 +228,7 @@ def _store(directory: Path, limit: int) -> Store:
     warnings.warn(
         f"anymetal keeps no kernels in {directory}: {reason}. Compiled kernels are kept in a"
         f" temporary directory until this process ends; set {settings.CACHE_DIR.variable} to a"
-        " directory that only you can write.",
+        " new directory, or an empty one that only you can write.",
         RuntimeWarning,
         stacklevel=2,
     )
@@ -220,6 +242,54 @@ def _make_private(directory: Path) -> str | None:
         return untrusted(directory)
     except OSError as error:
         return f"it cannot be used ({error.strerror or error})"
+
+
+def _foreign(directory: Path) -> str | None:
+    """Why the directory is somebody's own, if it is; the system's place for our cache is ours."""
+    is_default = directory == Path(settings.CACHE_DIR.default).absolute()
+    if is_default or is_marked(directory) or _holds_only_entries(directory):
+        return None if os.access(directory, os.W_OK) else "it is read-only"
+    return "it holds other files"
+
+
+def _holds_only_entries(directory: Path) -> bool:
+    """Whether it is empty, or a store of a version that set no marker."""
+    files = [Path(folder, name) for folder, _, names in os.walk(directory) for name in names]
+    entries = {path for child in directory.iterdir() for path, _ in _entries(child)}
+    in_layouts = all(_LAYOUT_NAME.fullmatch(child.name) for child in directory.iterdir())
+    return in_layouts and entries.issuperset(files)
+
+
+def is_marked(directory: Path) -> bool:
+    """Whether a store made this directory its own."""
+    try:
+        return (directory / MARKER).read_text() == _SIGNATURE
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def mark(directory: Path) -> None:
+    if not (directory / MARKER).exists():
+        (directory / MARKER).write_text(_SIGNATURE)
+
+
+def _entries(root: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Files below a layout's folder that bear a name the store gives: a key, or a temporary one."""
+    for folder, _, names in os.walk(root):
+        for name in names:
+            if _KEY_NAME.fullmatch(name) or name.startswith(_TEMPORARY_PREFIX):
+                with contextlib.suppress(OSError):
+                    yield Path(folder, name), Path(folder, name).stat()
+
+
+def _remove_empty_folders(root: Path) -> None:
+    for folder, _, _ in os.walk(root, topdown=False):
+        with contextlib.suppress(OSError):  # one that is not empty stays
+            Path(folder).rmdir()
+
+
+def _digest_of_file(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def untrusted(directory: Path) -> str | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from anymetal import settings
 from anymetal.store import cache
 from anymetal.store.cache import Store, default_store, digest_of, untrusted
 
@@ -112,6 +113,21 @@ def test_file_is_built_once(store: Store) -> None:
     assert len(built) == 1
 
 
+@pytest.mark.parametrize("damage", [b"", b"head", b"headex", b"header and more", None])
+def test_file_that_is_not_as_it_was_built_is_built_again(
+    store: Store, damage: bytes | None
+) -> None:
+    def build(path: Path) -> None:
+        path.write_text("header")
+
+    path = store.file("header", KEY, build)
+    if damage is None:
+        store._path("header-digest", KEY).unlink()
+    else:
+        path.write_bytes(damage)
+    assert store.file("header", KEY, build).read_text() == "header"
+
+
 def test_failed_build_leaves_nothing(store: Store) -> None:
     def build(path: Path) -> None:
         path.write_text("half")
@@ -125,7 +141,7 @@ def test_failed_build_leaves_nothing(store: Store) -> None:
 
 def test_abandoned_temporary_file_is_removed(store: Store) -> None:
     store.put("executable", KEY, {}, b"x")
-    left = store._path("executable", KEY).parent / ".abandoned"
+    left = store._path("executable", KEY).parent / ".anymetal-abandoned"
     left.write_bytes(b"half")
     os.utime(left, (0, 0))
     assert store.usage().entries == 1
@@ -169,6 +185,72 @@ def test_many_processes_at_once(tmp_path: Path) -> None:
     assert wrong == [0, 0, 0, 0]
     for path in (tmp_path / "cache").rglob("*"):
         assert not path.name.startswith(".")
+
+
+# ---- other people's files ------------------------------------------------------------------------
+
+
+def somebodys_files(place: Path) -> dict[Path, bytes]:
+    """Folders named as ours are, with files in them that are not."""
+    for name in ("v1/notes.txt", "v2/model.pt", "v2/executable/ab/thesis.tex", ".old", "v10/.x"):
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+        os.utime(path, (0, 0))
+    return {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+def test_foreign_directory_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = somebodys_files(tmp_path)
+    monkeypatch.setenv("ANYMETAL_CACHE_DIR", str(tmp_path))
+    with pytest.warns(RuntimeWarning, match="it holds other files"):
+        store = default_store()
+    store.put("executable", KEY, {}, b"x")
+    store.clear()
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == files
+
+
+def test_store_of_an_earlier_version_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = tmp_path / "v1" / "executable" / KEY[:2] / KEY
+    entry.parent.mkdir(parents=True)
+    entry.write_bytes(b"x")
+    monkeypatch.setenv("ANYMETAL_CACHE_DIR", str(tmp_path))
+    store = default_store()
+    store.put("executable", KEY, {}, b"x")
+    assert store.persistent and entry.exists()
+    store.clear()
+    assert not entry.exists()
+
+
+def test_files_of_others_in_a_store_survive(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cache", 200_000)
+    store.put("executable", KEY, {}, b"x")
+    files = somebodys_files(store.directory)
+    files.pop(store._path("executable", KEY), None)
+    for number in range(40):
+        store.put("executable", digest_of(str(number)), {}, bytes(20_000))
+    store.usage()
+    store.clear()
+    assert store.usage().entries == 0
+    assert all(path.read_bytes() == text for path, text in files.items())
+
+
+def test_clear_without_the_marker_removes_nothing(store: Store) -> None:
+    store.put("executable", KEY, {}, b"x")
+    (store.directory / cache.MARKER).unlink()
+    store.clear()
+    assert store._path("executable", KEY).exists()
+
+
+@pytest.mark.parametrize("value", ["", None])
+def test_empty_variable_is_not_set(value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if value is None:
+        monkeypatch.delenv("ANYMETAL_CACHE_DIR", raising=False)
+    else:
+        monkeypatch.setenv("ANYMETAL_CACHE_DIR", value)
+    assert settings.CACHE_DIR.value() == Path(settings.CACHE_DIR.default)
 
 
 def test_directory_is_created_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,8 +315,9 @@ def test_size_limit_is_read_from_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANYMETAL_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("ANYMETAL_CACHE_MEGABYTES", "2.5")
-    assert default_store().limit == 2_621_440
-    monkeypatch.setenv("ANYMETAL_CACHE_MEGABYTES", "plenty")
-    with pytest.raises(ValueError, match="ANYMETAL_CACHE_MEGABYTES"):
-        default_store()
+    monkeypatch.setenv("ANYMETAL_CACHE_MEGABYTES", "64.5")
+    assert default_store().limit == 67_633_152
+    for text in ("plenty", "nan", "inf", "-1", "0", "2.5"):
+        monkeypatch.setenv("ANYMETAL_CACHE_MEGABYTES", text)
+        with pytest.raises(ValueError, match=f"ANYMETAL_CACHE_MEGABYTES='{text}': expected"):
+            default_store()
