@@ -2,6 +2,8 @@
 #
 #   make demo         take a tour: a kernel, a bug found in it, a script for a Mac, operators
 #   make test         all tests
+#   make quick        a part of them in seconds: rooms, documents, launches and the command
+#   make thorough     tests of the headers and of random kernels whole; `make test` has samples
 #   make checked      the operators' tests again, the first launch of every kernel under the checker
 #   make engines      the operators' tests again, on the reference engine
 #   make lint         formatting, style and types
@@ -22,7 +24,7 @@ TESTS ?= tests
 WORKERS := -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test checked engines lint format conformance op-db bench clean
+.PHONY: help demo test quick thorough checked engines lint format conformance op-db bench clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q' | head -1
@@ -33,6 +35,12 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.developer
 	$(BIN)/python -m pytest $(TESTS) $(WORKERS)
+
+quick: $(VENV)/.developer
+	$(BIN)/python -m pytest tests/test_rooms.py tests/test_docs.py tests/launch tests/cli $(WORKERS)
+
+thorough: $(VENV)/.developer
+	ANYMETAL_TEST_ALL=1 $(BIN)/python -m pytest tests/msl tests/fuzz $(WORKERS)
 
 checked: $(VENV)/.developer
 	ANYMETAL_TEST_FIRST_LAUNCHES=1 $(BIN)/python -m pytest tests/ops $(WORKERS)

@@ -1,10 +1,15 @@
 """Every test of the headers runs twice: its kernels as they are, and checked without a finding.
 
+Of a test for every scalar type and every size of vectors, each type is checked in some of the sizes
+and each size with some of the types; ANYMETAL_TEST_ALL=1 (`make thorough`) checks all pairs.
 Checked kernels are compiled without optimisation here, which takes a tenth of the time; no finding
 depends on it (tests/checker/test_bad_kernels.py has both).
 """
 
 from __future__ import annotations
+
+import os
+from typing import Any
 
 import pytest
 
@@ -41,6 +46,38 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     mark = pytest.mark.metal_check(strict=True, severity=dict.fromkeys(off, "off"))
     checked = pytest.param("checked", marks=mark)
     metafunc.parametrize("run", ["plain", checked], indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("ANYMETAL_TEST_ALL") == "1":
+        return
+    pairs: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        values = _values(item)
+        if values.get("run") == "checked" and {"scalar", "size"} <= set(values):
+            pairs.setdefault(item.nodeid.split("[")[0], []).append(item)
+    left_out = {item for test in pairs.values() for item in test} - _sample(pairs)
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=list(left_out))
+
+
+def _values(item: pytest.Item) -> dict[str, Any]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
+
+
+def _sample(pairs: dict[str, list[pytest.Item]]) -> set[pytest.Item]:
+    """Of each test's types and sizes a diagonal, wrapped around."""
+    chosen = set()
+    for test in pairs.values():
+        scalars, sizes = (
+            list(dict.fromkeys(_values(item)[name] for item in test)) for name in ("scalar", "size")
+        )
+        for item in test:
+            values = _values(item)
+            step = scalars.index(values["scalar"]) - sizes.index(values["size"])
+            if step % min(len(scalars), len(sizes)) == 0:
+                chosen.add(item)
+    return chosen
 
 
 @pytest.fixture(autouse=True)

@@ -53,6 +53,7 @@ def test_engines_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("ANYMETAL_ENGINE", engine)
         KernelFile._guarded.cache_clear()
         KernelFile._library.cache_clear()
+        KernelFile._instance.cache_clear()
         both.append(results(OPERATORS[name]))
     for reference, result in zip(*both, strict=True):
         torch.testing.assert_close(result, reference, rtol=0, atol=0, equal_nan=True)
