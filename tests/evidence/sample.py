@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import torch
 
-from anymetal.ops.declare import variants
+from anymetal.ops.declare import OPERATORS, AnyOperator, Cost, operator, variants
 from anymetal.ops.declare.cases import random_case
-from anymetal.ops.declare.declare import OPERATORS, Cost, Operator
 from anymetal.policy.policy import choose
 
-SOURCE = str(Path(__file__).parent / "sample.metal")
+Tensor = torch.Tensor
 
 
 class Mistakes:
@@ -24,29 +20,46 @@ class Mistakes:
     raises: str | None = None
 
 
-square = Operator(
-    "sample_square(Tensor x) -> Tensor",
-    SOURCE,
-    lambda x: x * x,
+@operator(
+    name="sample_square",
+    source="sample.metal",
+    reference=lambda x: x * x,
     cases=[random_case((size,)) for size in (0, 1, 33, 1031)],
     baseline=torch.square,
     cost=lambda x: Cost(read=x.nbytes, write=x.nbytes),
     naive=lambda x: x**2,
     bench=[random_case((2048,)), random_case((8192,))],
 )
-square_backward = Operator(
-    "sample_square_backward(Tensor dy, Tensor x) -> Tensor",
-    SOURCE,
-    lambda dy, x: 2 * dy * x,
+def square(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@square.run
+def _(y: Tensor, x: Tensor) -> None:
+    choice = choose("sample_square", "fp32", "any", "cpu", "elementwise")
+    right = Mistakes.only_group_size in (None, choice.group_size)
+    _launch(square, [x.contiguous(), y], Mistakes.added if right else 1.0)
+
+
+@square.gradient(
+    name="sample_square_backward",
+    cost=lambda grad, x: Cost(read=grad.nbytes + x.nbytes, write=x.nbytes),
     cases=[random_case((size,), (size,)) for size in (0, 33)],
-    cost=lambda dy, x: Cost(read=dy.nbytes + x.nbytes, write=x.nbytes),
-    differentiable=False,
 )
-for operator in (square, square_backward):
-    del OPERATORS[operator.name]
+def square_backward(grad: Tensor, x: Tensor) -> Tensor:
+    return torch.empty_like(x)
 
 
-def _launch(operator: Operator, tensors: list[torch.Tensor], *numbers: float) -> None:
+@square_backward.run
+def _(dx: Tensor, grad: Tensor, x: Tensor) -> None:
+    _launch(square_backward, [grad.contiguous(), x.contiguous(), dx])
+
+
+for declared in (square, square_backward):
+    del OPERATORS[declared.name]
+
+
+def _launch(operator: AnyOperator, tensors: list[Tensor], *numbers: float) -> None:
     first, count = tensors[0], tensors[0].numel()
     choice = choose(
         operator=operator.name,
@@ -64,38 +77,3 @@ def _launch(operator: Operator, tensors: list[torch.Tensor], *numbers: float) ->
     operator.kernel(operator.name, first)(
         *tensors, count + past, *numbers, threads=count + past, group_size=choice.group_size
     )
-
-
-@square.forward
-def _(x: torch.Tensor) -> torch.Tensor:
-    x = x.contiguous()
-    y = torch.empty_like(x)
-    choice = choose("sample_square", "fp32", "any", "cpu", "elementwise")
-    right = Mistakes.only_group_size in (None, choice.group_size)
-    _launch(square, [x, y], Mistakes.added if right else 1.0)
-    return y
-
-
-@square_backward.forward
-def _(dy: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    dx = torch.empty_like(x)
-    _launch(square_backward, [dy.contiguous(), x.contiguous(), dx])
-    return dx
-
-
-@square.fake
-def _(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(x)
-
-
-@square_backward.fake
-def _(dy: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(x)
-
-
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    ctx.save_for_backward(inputs[0])
-
-
-square.gradient(_keep, lambda ctx, dy: square_backward(dy, ctx.saved_tensors[0]))
-square_backward.without_gradient("a square is differentiated once")

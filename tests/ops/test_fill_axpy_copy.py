@@ -116,5 +116,5 @@ def test_messages() -> None:
         ops.copy_(torch.ones(3), torch.ones(2))
     with pytest.raises(TypeError, match=r"copy: argument 'dtype' expects .*, got torch.int8"):
         ops.copy(torch.ones(3), torch.int8)
-    with pytest.raises(ValueError, match=r"fill: .* several elements in one place"):
+    with pytest.raises(ValueError, match=r"fill_: .* several elements in one place"):
         ops.fill_(torch.ones(1).expand(3), 1.0)

@@ -15,7 +15,7 @@ import anymetal
 from anymetal import ops
 from anymetal.launch.guarded import watched
 from anymetal.ops.declare import OPERATORS
-from anymetal.ops.norms.norm_rows import Norm
+from anymetal.ops.norms.rows import Norm, Sizes
 from anymetal.policy.policy import override
 
 KINDS = ("rms_norm", "layer_norm")
@@ -38,7 +38,7 @@ def forced(strategy: str) -> Iterator[int]:
         if strategy == "two_phase":
             stack.enter_context(override(strategy="two_phase", group_size=64, chunk=256))
         else:
-            stack.enter_context(override(strategy="two_phase", most_rows=0))
+            stack.enter_context(override(strategy="two_phase", max_rows=0))
         yield 616
 
 
@@ -361,5 +361,7 @@ def test_virtual_mps_tensors_give_the_same(mps: torch.device) -> None:
 def test_plan_does_not_depend_on_the_dtype_alone() -> None:
     """The same rows take the same strategy in every dtype: results differ by rounding only."""
     for dtype in DTYPES:
-        plan = Norm(OPERATORS["rms_norm"], "rms_norm", 4, 700, 1e-6).plan(torch.empty(1).to(dtype))
+        plan = Norm(OPERATORS["rms_norm"], "rms_norm", Sizes(4, 700, 1e-6)).plan(
+            torch.empty(1).to(dtype)
+        )
         assert plan.strategy == "single_group"

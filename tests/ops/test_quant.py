@@ -344,7 +344,7 @@ def test_kernel_follows_the_number_of_rows() -> None:
             y = ops.quantized_linear(x, q)
         assert keys == [f"quantized_linear/fp32/{strategy}"]
         torch.testing.assert_close(y, x @ weight.T, rtol=1e-5, atol=1e-4)
-    with override("quantized_linear", "dots", most_rows=0), variants.recorded() as keys:
+    with override("quantized_linear", "dots", max_rows=0), variants.recorded() as keys:
         ops.quantized_linear(normal(1, 128), q)
     assert keys == ["quantized_linear/fp32/tiles/scalar"]
 

@@ -66,7 +66,7 @@ def test_launch_follows_the_policy() -> None:
     assert keys == ["softmax/fp32/looped/vec4"]
     with (
         override("softmax", "single_group", group_size=32),
-        override("softmax", "two_phase", min_columns=300, columns_per_part=130, group_size=64),
+        override("softmax", "two_phase", min_columns=300, chunk=130, group_size=64),
         variants.recorded() as keys,
     ):
         torch.testing.assert_close(ops.softmax(x, -1), expected)

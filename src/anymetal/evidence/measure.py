@@ -14,11 +14,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from anymetal.evidence.compositions import naive_of
 from anymetal.evidence.exercise import Exercise, differentiable, spread, upstream_like
 from anymetal.evidence.judge import Judgement, flat, judge, worst
 from anymetal.evidence.timing import Call, Times, measure, synchroniser
-from anymetal.evidence.workloads import bench_cases
 from anymetal.launch.guarded import watched
 from anymetal.ops.declare import NAMESPACE, OPERATORS, AnyOperator, Cost, variants
 
@@ -103,7 +101,7 @@ def exercises(
     """What to measure of an operator."""
     for dtype in dtypes or operator.dtypes:
         if dtype in operator.dtypes:
-            for case in spread(bench_cases(operator), sizes):
+            for case in spread(operator.bench or operator.cases[-2:], sizes):
                 yield Exercise(operator, dtype, case, device)
 
 
@@ -191,7 +189,7 @@ def _functions(exercise: Exercise) -> dict[str, Callable[..., Any]]:
         OURS: exercise.operator,
         TORCH: exercise.torch_function,
     }
-    naive = naive_of(exercise.operator)
+    naive = exercise.operator.naive
     if naive is not None:
         functions[NAIVE] = naive
     return functions

@@ -51,15 +51,16 @@ class Row:
         self, operator: str, dtype: str, shape_class: str, families: tuple[str, ...], strategy: str
     ) -> int:
         """How much of a question the row names; -1 where it does not match."""
-        if operator not in self.operators or strategy not in self.strategies:
+        named = operator in self.operators
+        if not (named or ANY in self.operators) or strategy not in self.strategies:
             return -1
         if self.dtype not in (ANY, dtype) or self.shape_class not in (ANY, shape_class):
             return -1
         if self.device not in (ANY, *families):
             return -1
-        # A device family outweighs a shape class, which outweighs a dtype: none can be outvoted.
+        # The operator outweighs a device family, that a shape class, that a dtype.
         device = 0 if self.device == ANY else len(families) - families.index(self.device)
-        return device * 4 + (self.shape_class != ANY) * 2 + (self.dtype != ANY)
+        return named * 16 + device * 4 + (self.shape_class != ANY) * 2 + (self.dtype != ANY)
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,8 @@ class _Reader:
         if not isinstance(names, list) or not names:
             self._fail(line, f"'{key}' is {raw!r}; expected a name or a list of names")
         for name in names:
-            self._check_name(line, key, name)
+            if name != ANY:
+                self._check_name(line, key, name)
         return frozenset(names)
 
     def _group_size(self, line: int, size: Any, collectives: bool) -> int:

@@ -101,12 +101,19 @@ def _launch_backward(
     variants.record(operator.name, bias.dtype, "columns", width)
     threads = (rows.columns // width, blocks)
     gradient, x, result = rows.tensors
+    sizes = {
+        "columns": rows.columns,
+        "rows": rows.rows,
+        "block": block,
+        "blocks": blocks,
+        "strides": rows.strides,
+    }
     operator.kernel(f"{kernel}_{form(width)}", bias)(
-        gradient, x, bias, result, sums, rows.columns, rows.rows, block, list(rows.strides),
+        gradient, x, bias, result, sums, sizes,
         threads=threads, group_size=group_shape(threads, choice.group_size),
     )  # fmt: skip
     operator.kernel("sum_blocks", bias)(
-        sums, bias_gradient, rows.columns, blocks,
+        sums, bias_gradient, sizes,
         threads=rows.columns, group_size=min(rows.columns, choice.group_size),
     )  # fmt: skip
 

@@ -1,8 +1,9 @@
 // Activations and gated products, forward and backward, over rows of neighbouring elements.
 //
 // Each kernel has a form for four elements a thread (vec4; the end of a row one by one) and one for
-// a single element (scalar). Rows of each tensor lie `strides` elements apart; 0 repeats a row.
+// a single element (scalar).
 #include "shared/activations.h"
+#include "shared/rows.h"
 #include "shared/vectors.h"
 
 // --- functions of two values -----------------------------------------------------------
@@ -42,32 +43,31 @@ struct Gated {
 
 template <typename T, typename F, uint width>
 [[kernel]] void map_one(device const T* x [[buffer(0)]], device T* y [[buffer(1)]],
-                        constant uint& columns [[buffer(2)]], constant long* strides [[buffer(3)]],
+                        constant Rows<2>& rows [[buffer(2)]],
                         uint2 in_grid [[thread_position_in_grid]]) {
   const uint column = in_grid.x * width;
-  x += in_grid.y * strides[0] + column;
-  y += in_grid.y * strides[1] + column;
-  if (column + width <= columns) {
+  x += in_grid.y * rows.strides[0] + column;
+  y += in_grid.y * rows.strides[1] + column;
+  if (column + width <= rows.columns) {
     Width<width>::store(y, F::of(Width<width>::load(x)));
     return;
   }
-  for (uint i = 0; i < columns - column; ++i) y[i] = T(F::of(float(x[i])));
+  for (uint i = 0; i < rows.columns - column; ++i) y[i] = T(F::of(float(x[i])));
 }
 
 template <typename T, typename F, uint width>
 [[kernel]] void map_two(device const T* a [[buffer(0)]], device const T* b [[buffer(1)]],
-                        device T* y [[buffer(2)]], constant uint& columns [[buffer(3)]],
-                        constant long* strides [[buffer(4)]],
+                        device T* y [[buffer(2)]], constant Rows<3>& rows [[buffer(3)]],
                         uint2 in_grid [[thread_position_in_grid]]) {
   const uint column = in_grid.x * width;
-  a += in_grid.y * strides[0] + column;
-  b += in_grid.y * strides[1] + column;
-  y += in_grid.y * strides[2] + column;
-  if (column + width <= columns) {
+  a += in_grid.y * rows.strides[0] + column;
+  b += in_grid.y * rows.strides[1] + column;
+  y += in_grid.y * rows.strides[2] + column;
+  if (column + width <= rows.columns) {
     Width<width>::store(y, F::of(Width<width>::load(a), Width<width>::load(b)));
     return;
   }
-  for (uint i = 0; i < columns - column; ++i) y[i] = T(F::of(float(a[i]), float(b[i])));
+  for (uint i = 0; i < rows.columns - column; ++i) y[i] = T(F::of(float(a[i]), float(b[i])));
 }
 
 // The gradients of F(gate) * up with respect to both.
@@ -76,16 +76,15 @@ template <typename T, typename F, uint width>
                                device const T* gate [[buffer(1)]], device const T* up [[buffer(2)]],
                                device T* gate_gradient [[buffer(3)]],
                                device T* up_gradient [[buffer(4)]],
-                               constant uint& columns [[buffer(5)]],
-                               constant long* strides [[buffer(6)]],
+                               constant Rows<5>& rows [[buffer(5)]],
                                uint2 in_grid [[thread_position_in_grid]]) {
   const uint column = in_grid.x * width;
-  gradient += in_grid.y * strides[0] + column;
-  gate += in_grid.y * strides[1] + column;
-  up += in_grid.y * strides[2] + column;
-  gate_gradient += in_grid.y * strides[3] + column;
-  up_gradient += in_grid.y * strides[4] + column;
-  if (column + width <= columns) {
+  gradient += in_grid.y * rows.strides[0] + column;
+  gate += in_grid.y * rows.strides[1] + column;
+  up += in_grid.y * rows.strides[2] + column;
+  gate_gradient += in_grid.y * rows.strides[3] + column;
+  up_gradient += in_grid.y * rows.strides[4] + column;
+  if (column + width <= rows.columns) {
     const auto dy = Width<width>::load(gradient);
     const auto g = Width<width>::load(gate);
     const auto u = Width<width>::load(up);
@@ -93,7 +92,7 @@ template <typename T, typename F, uint width>
     Width<width>::store(up_gradient, dy * F::of(g));
     return;
   }
-  for (uint i = 0; i < columns - column; ++i) {
+  for (uint i = 0; i < rows.columns - column; ++i) {
     const float dy = float(gradient[i]);
     const float g = float(gate[i]);
     gate_gradient[i] = T(dy * float(up[i]) * F::slope(g));
@@ -103,35 +102,41 @@ template <typename T, typename F, uint width>
 
 // The gradient of F(x + bias) with respect to x, and its sums over blocks of `block` rows: a thread
 // walks down a column (or four), so that each block's sums need no other thread.
+struct Blocks {
+  uint columns;
+  uint rows;
+  uint block;  // rows of one
+  uint blocks;
+  long strides[3];  // of the gradient, x and its gradient
+};
+
 template <typename T, typename F, uint width>
-[[kernel]] void biased_backward(
-    device const T* gradient [[buffer(0)]], device const T* x [[buffer(1)]],
-    device const T* bias [[buffer(2)]], device T* x_gradient [[buffer(3)]],
-    device float* sums [[buffer(4)]], constant uint& columns [[buffer(5)]],
-    constant uint& rows [[buffer(6)]], constant uint& block [[buffer(7)]],
-    constant long* strides [[buffer(8)]], uint2 in_grid [[thread_position_in_grid]]) {
+[[kernel]] void biased_backward(device const T* gradient [[buffer(0)]],
+                                device const T* x [[buffer(1)]], device const T* bias [[buffer(2)]],
+                                device T* x_gradient [[buffer(3)]], device float* sums [[buffer(4)]],
+                                constant Blocks& sizes [[buffer(5)]],
+                                uint2 in_grid [[thread_position_in_grid]]) {
   using V = typename Width<width>::type;
   const uint column = in_grid.x * width;
-  const uint first = in_grid.y * block;
+  const uint first = in_grid.y * sizes.block;
   const V b = Width<width>::load(bias + column);
   CompensatedSum<V> sum = {V(0.0f), V(0.0f)};
-  for (uint row = first; row < min(first + block, rows); ++row) {
-    const V dy = Width<width>::load(gradient + row * strides[0] + column);
-    const V dx = dy * F::slope(Width<width>::load(x + row * strides[1] + column) + b);
-    Width<width>::store(x_gradient + row * strides[2] + column, dx);
+  for (uint row = first; row < min(first + sizes.block, sizes.rows); ++row) {
+    const V dy = Width<width>::load(gradient + row * sizes.strides[0] + column);
+    const V dx = dy * F::slope(Width<width>::load(x + row * sizes.strides[1] + column) + b);
+    Width<width>::store(x_gradient + row * sizes.strides[2] + column, dx);
     sum.add(dx);
   }
-  Width<width>::store(sums + long(in_grid.y) * columns + column, sum.total);
+  Width<width>::store(sums + long(in_grid.y) * sizes.columns + column, sum.total);
 }
 
 // The bias gradient: the sums of all blocks, a thread a column.
 template <typename T>
 [[kernel]] void sum_blocks(device const float* sums [[buffer(0)]], device T* total [[buffer(1)]],
-                           constant uint& columns [[buffer(2)]],
-                           constant uint& blocks [[buffer(3)]],
+                           constant Blocks& sizes [[buffer(2)]],
                            uint column [[thread_position_in_grid]]) {
   CompensatedSum<float> sum = {0.0f, 0.0f};
-  for (uint i = 0; i < blocks; ++i) sum.add(sums[long(i) * columns + column]);
+  for (uint i = 0; i < sizes.blocks; ++i) sum.add(sums[long(i) * sizes.columns + column]);
   total[column] = T(sum.total);
 }
 

@@ -1,69 +1,80 @@
 // fill, axpy and copy: the smallest kernels, over rows of neighbouring elements.
 //
 // Each has a form for four elements a thread (vec4; the end of a row one by one) and one for a
-// single element (scalar). Rows of each tensor lie `strides` elements apart; 0 repeats a row.
+// single element (scalar).
+#include "shared/rows.h"
 #include "shared/vectors.h"
 
+struct Fill {
+  uint columns;
+  long strides[1];
+  float value;
+};
+
 template <typename T, uint width>
-[[kernel]] void fill(device T* y [[buffer(0)]], constant uint& columns [[buffer(1)]],
-                     constant long* strides [[buffer(2)]], constant float& value [[buffer(3)]],
+[[kernel]] void fill(device T* y [[buffer(0)]], constant Fill& rows [[buffer(1)]],
                      uint2 in_grid [[thread_position_in_grid]]) {
   const uint column = in_grid.x * width;
-  y += in_grid.y * strides[0] + column;
-  if (column + width <= columns) {
-    Width<width>::store(y, typename Width<width>::type(value));
+  y += in_grid.y * rows.strides[0] + column;
+  if (column + width <= rows.columns) {
+    Width<width>::store(y, typename Width<width>::type(rows.value));
     return;
   }
-  for (uint i = 0; i < columns - column; ++i) y[i] = T(value);
+  for (uint i = 0; i < rows.columns - column; ++i) y[i] = T(rows.value);
 }
+
+template <uint count>
+struct Scaled {
+  uint columns;
+  long strides[count];
+  float alpha;
+};
 
 // result = alpha * x + y, rounded once.
 template <typename T, uint width>
 [[kernel]] void axpy(device const T* x [[buffer(0)]], device const T* y [[buffer(1)]],
-                     device T* result [[buffer(2)]], constant uint& columns [[buffer(3)]],
-                     constant long* strides [[buffer(4)]], constant float& alpha [[buffer(5)]],
+                     device T* result [[buffer(2)]], constant Scaled<3>& rows [[buffer(3)]],
                      uint2 in_grid [[thread_position_in_grid]]) {
   using V = typename Width<width>::type;
   const uint column = in_grid.x * width;
-  x += in_grid.y * strides[0] + column;
-  y += in_grid.y * strides[1] + column;
-  result += in_grid.y * strides[2] + column;
-  if (column + width <= columns) {
-    Width<width>::store(result, fma(V(alpha), Width<width>::load(x), Width<width>::load(y)));
+  x += in_grid.y * rows.strides[0] + column;
+  y += in_grid.y * rows.strides[1] + column;
+  result += in_grid.y * rows.strides[2] + column;
+  if (column + width <= rows.columns) {
+    Width<width>::store(result, fma(V(rows.alpha), Width<width>::load(x), Width<width>::load(y)));
     return;
   }
-  for (uint i = 0; i < columns - column; ++i) result[i] = T(fma(alpha, float(x[i]), float(y[i])));
+  for (uint i = 0; i < rows.columns - column; ++i)
+    result[i] = T(fma(rows.alpha, float(x[i]), float(y[i])));
 }
 
 // The gradient of axpy with respect to x: alpha times the gradient of the result.
 template <typename T, uint width>
 [[kernel]] void axpy_backward(device const T* gradient [[buffer(0)]], device T* y [[buffer(1)]],
-                              constant uint& columns [[buffer(2)]],
-                              constant long* strides [[buffer(3)]],
-                              constant float& alpha [[buffer(4)]],
+                              constant Scaled<2>& rows [[buffer(2)]],
                               uint2 in_grid [[thread_position_in_grid]]) {
   const uint column = in_grid.x * width;
-  gradient += in_grid.y * strides[0] + column;
-  y += in_grid.y * strides[1] + column;
-  if (column + width <= columns) {
-    Width<width>::store(y, alpha * Width<width>::load(gradient));
+  gradient += in_grid.y * rows.strides[0] + column;
+  y += in_grid.y * rows.strides[1] + column;
+  if (column + width <= rows.columns) {
+    Width<width>::store(y, rows.alpha * Width<width>::load(gradient));
     return;
   }
-  for (uint i = 0; i < columns - column; ++i) y[i] = T(alpha * float(gradient[i]));
+  for (uint i = 0; i < rows.columns - column; ++i) y[i] = T(rows.alpha * float(gradient[i]));
 }
 
 template <typename From, typename To, uint width>
 [[kernel]] void copy(device const From* x [[buffer(0)]], device To* y [[buffer(1)]],
-                     constant uint& columns [[buffer(2)]], constant long* strides [[buffer(3)]],
+                     constant Rows<2>& rows [[buffer(2)]],
                      uint2 in_grid [[thread_position_in_grid]]) {
   const uint column = in_grid.x * width;
-  x += in_grid.y * strides[0] + column;
-  y += in_grid.y * strides[1] + column;
-  if (column + width <= columns) {
+  x += in_grid.y * rows.strides[0] + column;
+  y += in_grid.y * rows.strides[1] + column;
+  if (column + width <= rows.columns) {
     Width<width>::store(y, Width<width>::load(x));
     return;
   }
-  for (uint i = 0; i < columns - column; ++i) y[i] = To(float(x[i]));
+  for (uint i = 0; i < rows.columns - column; ++i) y[i] = To(float(x[i]));
 }
 
 // Any strides: `dimensions` holds size, stride of x and stride of y, the innermost dimension first.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
+from torch.types import Number
 
-from anymetal.ops.declare import variants
-from anymetal.ops.declare.cases import random_case
+from anymetal.ops.declare import FLOATS, Call, Case, Cost, Gradients, operator, variants
+from anymetal.ops.declare.cases import ELEMENTS, element_cases, random_case
 from anymetal.ops.declare.checks import (
     check_dtype,
     check_input,
@@ -16,215 +16,234 @@ from anymetal.ops.declare.checks import (
     check_size,
     check_writable,
 )
-from anymetal.ops.declare.declare import FLOATS, Case, Cost, Operator
 from anymetal.ops.declare.elementwise import choice_for, launch_map
-from anymetal.ops.declare.in_place import InPlace
 from anymetal.ops.declare.kernel_file import SUFFIXES
 from anymetal.ops.declare.layout import as_rows, common_split, memory_order
 
-SOURCE = "basics/basics.metal"
-Number = int | float
+SOURCE = "basics.metal"
+Tensor = torch.Tensor
 _SHAPES = ((0,), (), (1,), (31,), (32,), (33,), (4099,), (2, 3, 64))
 
 
 # --- fill -----------------------------------------------------------------------------------------
 
-_fill = Operator(
-    "fill(Tensor input, Scalar value) -> Tensor",
-    SOURCE,
-    lambda input, value: torch.fill(input, value),
-    cases=[random_case(shape, value=0.1) for shape in _SHAPES],
-    cost=lambda input, **_: Cost(read=0, write=input.nbytes),
-)
 
-
-@_fill.forward
-def _(input: torch.Tensor, value: Number) -> torch.Tensor:
-    _check_fill(input, value)
-    output = torch.empty_like(input)
-    launch_map(_fill, "fill", as_rows(output), float(value))
-    return output
-
-
-@_fill.fake
-def _(input: torch.Tensor, value: Number) -> torch.Tensor:
-    _check_fill(input, value)
-    return torch.empty_like(input)
-
-
-def _check_fill(input: torch.Tensor, value: Number) -> None:
-    check_input("fill", input)
+def _check_fill(name: str, input: Tensor, value: Number) -> None:
+    check_input(name, input)
     if isinstance(value, float | int) and math.isfinite(value):
         largest = torch.finfo(input.dtype).max
         if abs(value) > largest:
             raise ValueError(
-                f"fill: argument 'value' is {value}, but {input.dtype} ends at {largest}"
+                f"{name}: argument 'value' is {value}, but {input.dtype} ends at {largest}"
             )
 
 
-def _fill_over(input: torch.Tensor, value: Number) -> None:
-    _check_fill(input, value)
-    check_writable("fill", "input", input)
-    if common_split(input) is not None:
-        launch_map(_fill, "fill", as_rows(input), float(value))
-    else:
-        _copy_into(input, _fill(input, value))
-
-
-_fill.gradient(
-    lambda ctx, inputs, output: None,
-    # The result does not depend on the input.
-    lambda ctx, grad: (torch.zeros_like(grad), None),
+@operator(
+    source=SOURCE,
+    reference=torch.fill,
+    cases=[random_case(shape, value=0.1) for shape in _SHAPES],
+    bench=element_cases(1, value=0.1),
+    cost=lambda input, **_: Cost(read=0, write=input.nbytes),
 )
+def fill(input: Tensor, value: Number) -> Tensor:
+    """A tensor like `input`, full of `value`, as torch.fill. `fill_` writes over its input."""
+    _check_fill("fill", input, value)
+    return torch.empty_like(input)
+
+
+@fill.run
+def _(output: Tensor, input: Tensor, value: Number) -> None:
+    launch_map(fill, "fill", as_rows(output), value=float(value))
+
+
+@fill.backward()
+def _(call: Call, grad: Tensor) -> Gradients:
+    # The result does not depend on the input.
+    return {"input": torch.zeros_like(grad)}
+
+
+@operator(
+    source=SOURCE,
+    reference=torch.Tensor.fill_,
+    cases=[random_case(shape, value=0.1) for shape in _SHAPES],
+    cost=lambda input, **_: Cost(read=0, write=input.nbytes),
+    mutates=["input"],
+    functional=fill,
+)
+def fill_(input: Tensor, value: Number) -> Tensor:
+    """`value` written over a tensor, as torch.Tensor.fill_."""
+    _check_fill("fill_", input, value)
+    check_writable("fill_", "input", input)
+    return input
+
+
+@fill_.run
+def _(input: Tensor, value: Number) -> None:
+    if common_split(input) is not None:
+        launch_map(fill, "fill", as_rows(input), value=float(value))
+    else:
+        _copy_into(input, fill(input, value))
 
 
 # --- axpy -----------------------------------------------------------------------------------------
 
-_axpy = Operator(
-    "axpy(Scalar alpha, Tensor x, Tensor y) -> Tensor",
-    SOURCE,
-    lambda alpha, x, y: torch.add(y, x, alpha=alpha),
-    cost=lambda alpha, x, y: Cost(read=x.nbytes + y.nbytes, write=y.nbytes, flops=2 * x.numel()),
-)
-_axpy_backward = Operator(
-    "axpy_backward(Tensor grad, Scalar alpha) -> Tensor",
-    SOURCE,
-    lambda grad, alpha: grad * alpha,
-    cases=[random_case(shape, alpha=0.3) for shape in _SHAPES],
-    cost=lambda grad, alpha: Cost(read=grad.nbytes, write=grad.nbytes, flops=grad.numel()),
-    differentiable=False,
-)
 
-
-def _axpy_case(shape: tuple[int, ...]) -> Case:
+def _axpy_case(shape: tuple[int, ...], order: str) -> Case:
+    """alpha, x and y in this order."""
     pair = random_case(shape, shape)
 
     def make(
         dtype: torch.dtype, device: torch.device, generator: torch.Generator
-    ) -> tuple[list[Any], dict[str, Any]]:
-        tensors, _ = pair.make(dtype, device, generator)
-        return [0.3, *tensors], {}
+    ) -> tuple[list[object], dict[str, object]]:
+        (x, y), _ = pair.make(dtype, device, generator)
+        return [{"a": 0.3, "x": x, "y": y}[letter] for letter in order], {}
 
     return Case(f"0.3 {pair.name}", make)
 
 
-_axpy.cases = [_axpy_case(shape) for shape in _SHAPES]
+def _axpy_cost(alpha: Number, x: Tensor, y: Tensor) -> Cost:
+    return Cost(read=x.nbytes + y.nbytes, write=y.nbytes, flops=2 * x.numel())
 
 
-@_axpy.forward
-def _(alpha: Number, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    check_pair("axpy", "y", y, "x", x)
-    output = torch.empty_like(y)
-    launch_map(_axpy, "axpy", as_rows(x, y, output), float(alpha))
-    return output
-
-
-@_axpy.fake
-def _(alpha: Number, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+@operator(
+    source=SOURCE,
+    reference=lambda alpha, x, y: torch.add(y, x, alpha=alpha),
+    naive=lambda alpha, x, y: alpha * x + y,
+    cases=[_axpy_case(shape, "axy") for shape in _SHAPES],
+    bench=[_axpy_case((size,), "axy") for size in ELEMENTS],
+    cost=_axpy_cost,
+    mixed="promote",
+    twice=True,
+)
+def axpy(alpha: Number, x: Tensor, y: Tensor) -> Tensor:
+    """alpha * x + y, rounded once."""
     check_pair("axpy", "y", y, "x", x)
     return torch.empty_like(y)
 
 
-@_axpy_backward.forward
-def _(grad: torch.Tensor, alpha: Number) -> torch.Tensor:
+@axpy.run
+def _(output: Tensor, alpha: Number, x: Tensor, y: Tensor) -> None:
+    launch_map(axpy, "axpy", as_rows(x, y, output), alpha=float(alpha))
+
+
+@operator(
+    source=SOURCE,
+    reference=lambda grad, alpha: grad * alpha,
+    cases=[random_case(shape, alpha=0.3) for shape in _SHAPES],
+    cost=lambda grad, alpha: Cost(read=grad.nbytes, write=grad.nbytes, flops=grad.numel()),
+)
+def axpy_backward(grad: Tensor, alpha: Number) -> Tensor:
     check_input("axpy_backward", grad, "grad")
-    result = torch.empty_like(grad)
-    launch_map(_axpy_backward, "axpy_backward", as_rows(grad, result), float(alpha))
-    return result
-
-
-@_axpy_backward.fake
-def _(grad: torch.Tensor, alpha: Number) -> torch.Tensor:
     return torch.empty_like(grad)
 
 
-def _keep_alpha(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    ctx.alpha = inputs[0]
+@axpy_backward.run
+def _(output: Tensor, grad: Tensor, alpha: Number) -> None:
+    launch_map(axpy_backward, "axpy_backward", as_rows(grad, output), alpha=float(alpha))
 
 
-_axpy.gradient(_keep_alpha, lambda ctx, grad: (None, _axpy_backward(grad, ctx.alpha), grad))
-_axpy_backward.without_gradient("axpy can be differentiated once")
+@axpy.backward()
+def _(call: Call, grad: Tensor) -> Gradients:
+    return {"x": axpy_backward(grad, call.alpha), "y": grad}
 
 
-def _axpy_over(y: torch.Tensor, alpha: Number, x: torch.Tensor) -> None:
-    check_pair("axpy", "y", y, "x", x)
-    check_writable("axpy", "y", y)
+@axpy_backward.backward()
+def _(call: Call, grad: Tensor) -> Gradients:
+    return {"grad": axpy_backward(grad, call.alpha)}
+
+
+@operator(
+    source=SOURCE,
+    reference=lambda y, alpha, x: y.add_(x, alpha=alpha),
+    cases=[_axpy_case(shape, "yax") for shape in _SHAPES],
+    cost=lambda y, alpha, x: _axpy_cost(alpha, x, y),
+    mutates=["y"],
+    functional=lambda y, alpha, x: axpy(alpha, x, y),
+)
+def _axpy_(y: Tensor, alpha: Number, x: Tensor) -> Tensor:
+    check_pair("axpy_", "y", y, "x", x)
+    check_writable("axpy_", "y", y)
+    return y
+
+
+@_axpy_.run
+def _(y: Tensor, alpha: Number, x: Tensor) -> None:
     if common_split(y) is not None:
-        launch_map(_axpy, "axpy", as_rows(x, y, y), float(alpha))
+        launch_map(axpy, "axpy", as_rows(x, y, y), alpha=float(alpha))
     else:
-        _copy_into(y, _axpy(alpha, x, y))
+        _copy_into(y, axpy(alpha, x, y))
+
+
+def axpy_(alpha: Number, x: Tensor, y: Tensor) -> Tensor:
+    """alpha * x + y, written over `y`, as BLAS does."""
+    return _axpy_(y, alpha, x)
 
 
 # --- copy -----------------------------------------------------------------------------------------
 
 
-def _reference_copy(input: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+def _reference_copy(input: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     return input.clone() if dtype is None or input.dtype == torch.float64 else input.to(dtype)
 
 
-_copy = Operator(
-    "copy(Tensor input, ScalarType? dtype=None) -> Tensor",
-    SOURCE,
-    _reference_copy,
+@operator(
+    source=SOURCE,
+    reference=_reference_copy,
     cases=[random_case(shape) for shape in _SHAPES],
+    bench=element_cases(1),
     cost=lambda input, **_: Cost(read=input.nbytes, write=input.nbytes),
 )
-
-
-@_copy.forward
-def _(input: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-    output = torch.empty_like(input, dtype=_checked_copy(input, dtype))
-    _copy_into(output, input)
-    return output
-
-
-@_copy.fake
-def _(input: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-    return torch.empty_like(input, dtype=_checked_copy(input, dtype))
-
-
-def _checked_copy(input: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype:
+def copy(input: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """A copy of a tensor, as torch.clone, or converted to `dtype` on the way."""
     check_input("copy", input)
     if dtype is not None and dtype not in FLOATS:
         expected = ", ".join(str(known) for known in FLOATS)
         raise TypeError(f"copy: argument 'dtype' expects {expected}, got {dtype}")
-    return dtype or input.dtype
+    return torch.empty_like(input, dtype=dtype or input.dtype)
 
 
-def _copy_into(output: torch.Tensor, input: torch.Tensor) -> None:
+@copy.run
+def _(output: Tensor, input: Tensor, dtype: torch.dtype | None = None) -> None:
+    _copy_into(output, input)
+
+
+@copy.backward()
+def _(call: Call, grad: Tensor) -> Gradients:
+    before = call.like("input").dtype
+    return {"input": grad if before == grad.dtype else copy(grad, before)}
+
+
+def _copy_into(output: Tensor, input: Tensor) -> None:
     """Elements of one tensor into another of the same shape, whatever their strides and dtypes."""
     if output.numel() == 0:
         return
     dtypes = f"{SUFFIXES[input.dtype]}_{SUFFIXES[output.dtype]}"
     order = memory_order(output)
     if common_split(input, output) is not None:
-        launch_map(_copy, "copy", as_rows(input, output), kinds=dtypes)
+        launch_map(copy, "copy", as_rows(input, output), kinds=dtypes)
         return
     variants.record("copy", input.dtype, "strided", 1)
-    kernel = _copy.kernels.kernel(f"copy_strided_{dtypes}", input.device)
+    kernel = copy.kernels.kernel(f"copy_strided_{dtypes}", input.device)
     dimensions = [
         number
         for i in reversed(order)
         for number in (input.shape[i], input.stride(i), output.stride(i))
     ]
-    group_size = choice_for(_copy, input, "elementwise").group_size
+    group_size = choice_for(copy, input, "elementwise").group_size
     count = output.numel()
     kernel(input, output, len(order), dimensions, threads=count, group_size=min(count, group_size))
 
 
-def _keep_dtype(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    ctx.dtypes = inputs[0].dtype, output.dtype
-
-
-def _copy_gradient(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-    before, after = ctx.dtypes
-    return (grad if before == after else _copy(grad, before)), None
-
-
-_copy.gradient(_keep_dtype, _copy_gradient)
-
-
-def _copy_over(input: torch.Tensor, source: torch.Tensor) -> None:
+@operator(
+    source=SOURCE,
+    reference=torch.Tensor.copy_,
+    cases=[random_case(shape, shape[-1:]) for shape in _SHAPES],
+    cost=lambda input, source: Cost(read=source.nbytes, write=input.nbytes),
+    mutates=["input"],
+    functional=lambda input, source: copy(source.expand_as(input), input.dtype),
+)
+def copy_(input: Tensor, source: Tensor) -> Tensor:
+    """`source` spread over `input`, as torch.Tensor.copy_."""
     check_input("copy_", input)
     check_dtype("copy_", "source", source, FLOATS)
     check_size("copy_", "source", source)
@@ -234,61 +253,20 @@ def _copy_over(input: torch.Tensor, source: torch.Tensor) -> None:
             f"copy_: argument 'source' is on {source.device}, but 'input' is on {input.device}."
             f" Move it with .to({str(input.device)!r})"
         )
+    _spread(input, source)
+    return input
+
+
+@copy_.run
+def _(input: Tensor, source: Tensor) -> None:
+    _copy_into(input, _spread(input, source))
+
+
+def _spread(input: Tensor, source: Tensor) -> Tensor:
     try:
-        spread = source.expand_as(input)
+        return source.expand_as(input)
     except RuntimeError:
         raise ValueError(
             f"copy_: argument 'source' of shape {list(source.shape)} cannot be spread over 'input'"
             f" of shape {list(input.shape)}"
         ) from None
-    _copy_into(input, spread)
-
-
-def _copy_over_gradient(grad: torch.Tensor, kept: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    source = args[1]
-    whole = grad.sum_to_size(source.shape)
-    return torch.zeros_like(grad), whole if source.dtype == grad.dtype else _copy(
-        whole, source.dtype
-    )
-
-
-# --- in place, and the public functions -----------------------------------------------------------
-
-fill_ = InPlace(
-    "fill_(Tensor(a!) input, Scalar value) -> ()",
-    run=_fill_over,
-    gradient=lambda grad, kept, args: (torch.zeros_like(grad), None),
-)
-_axpy_in_place = InPlace(
-    "axpy_(Tensor(a!) y, Scalar alpha, Tensor x) -> ()",
-    run=_axpy_over,
-    gradient=lambda grad, kept, args: (grad, None, _axpy_backward(grad, args[1])),
-)
-copy_ = InPlace(
-    "copy_(Tensor(a!) input, Tensor source) -> ()",
-    run=_copy_over,
-    gradient=_copy_over_gradient,
-)
-
-
-def fill(input: torch.Tensor, value: Number) -> torch.Tensor:
-    """A tensor like `input`, full of `value`, as torch.fill. `fill_` writes over its input."""
-    result: torch.Tensor = _fill(input, value)
-    return result
-
-
-def axpy(alpha: Number, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """alpha * x + y, rounded once."""
-    result: torch.Tensor = _axpy(alpha, x, y)
-    return result
-
-
-def axpy_(alpha: Number, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """alpha * x + y, written over `y`, as BLAS does."""
-    return _axpy_in_place(y, alpha, x)
-
-
-def copy(input: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """A copy of a tensor, as torch.clone, or converted to `dtype` on the way."""
-    result: torch.Tensor = _copy(input, dtype)
-    return result

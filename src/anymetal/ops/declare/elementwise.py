@@ -14,12 +14,14 @@ def launch_map(
     operator: AnyOperator,
     kernel: str,
     rows: Rows,
-    *numbers: float,
+    *,
     kinds: str | None = None,
+    **numbers: float,
 ) -> None:
-    """Runs a kernel over elements: `rows.tensors` are its first buffers, `numbers` its last.
+    """Runs a kernel over elements: `rows.tensors` are its first buffers, a struct is the last.
 
-    The kernel's name ends in the dtype of the tensors, or in `kinds` where they differ.
+    The struct has `columns`, `strides` and `numbers`. The kernel's name ends in the dtype of the
+    tensors, or in `kinds` where they differ.
     """
     if rows.rows == 0 or rows.columns == 0:
         return
@@ -29,9 +31,7 @@ def launch_map(
     name = f"{kernel}_{form(width)}_{kinds or operator.suffix(first)}"
     operator.kernels.kernel(name, first.device)(
         *rows.tensors,
-        rows.columns,
-        list(rows.strides),
-        *numbers,
+        {"columns": rows.columns, "strides": rows.strides, **numbers},
         threads=threads,
         group_size=group_shape(threads, choice_for(operator, first, "elementwise").group_size),
     )

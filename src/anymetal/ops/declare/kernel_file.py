@@ -36,6 +36,14 @@ class KernelFile:
     def text(self) -> str:
         return _flattened(self.path, set())
 
+    @functools.cache  # noqa: B019  (one KernelFile a file, alive as long as the process)
+    def constant(self, name: str) -> int:
+        """The value of `constant constexpr uint name`, as the kernels have it."""
+        found = re.search(rf"constant constexpr uint {name} = (\d+);", self.text)
+        if found is None:
+            raise KeyError(f"{self.name} has no constant {name!r}")
+        return int(found.group(1))
+
     def kernel(self, name: str, device: torch.device) -> Callable[..., None]:
         """The kernel called `name`, for tensors on `device`."""
         return self._guarded(name, device.type)

@@ -28,6 +28,10 @@ class Rows:
         even = self.rows == 1 or all(stride % 4 == 0 for stride in self.strides)
         return 4 if even and all(aligned(tensor) for tensor in self.tensors) else 1
 
+    def whole_width(self) -> int:
+        """The same for kernels that take whole vectors only: 1 where a row does not divide."""
+        return self.width() if self.columns % 4 == 0 else 1
+
 
 def aligned(tensor: torch.Tensor) -> bool:
     """Whether a tensor starts where a vector of four of its elements may stand."""

@@ -1,0 +1,5 @@
+"""Products of matrices."""
+
+from anymetal.ops.matmul.matmul import addmm, linear, matmul
+
+__all__ = ["addmm", "linear", "matmul"]

@@ -258,7 +258,7 @@ class Launch:
     def run(self) -> None:
         product = self.product
         few = self._choice("few_rows", "dots")
-        if min(product.m, product.n) <= min(few.values["most_rows"], _ROWS[-1]):
+        if min(product.m, product.n) <= min(few.values["max_rows"], _ROWS[-1]):
             self._few_rows(few)
         elif product.a_is_transposed and product.b_is_transposed:
             # There are no kernels for two column-major operands: (A B)^T = B^T A^T has neither.
@@ -286,7 +286,7 @@ class Launch:
         if product.n <= tall.values["most_columns"]:
             return tall
         return (
-            wide if product.m <= wide.values["most_rows"] else self._choice("large_matrix", "tiles")
+            wide if product.m <= wide.values["max_rows"] else self._choice("large_matrix", "tiles")
         )
 
     def _tiles(self) -> None:

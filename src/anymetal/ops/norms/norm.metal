@@ -33,9 +33,7 @@ template <typename T, typename N, bool residual, bool alone, uint width>
 [[kernel]] void norm_held(device const T* x [[buffer(0)]], device const T* other [[buffer(1)]],
                           device const T* weight [[buffer(2)]], device const T* bias [[buffer(3)]],
                           device T* y [[buffer(4)]], device T* sum [[buffer(5)]],
-                          constant long* numbers [[buffer(6)]],
-                          constant long* strides [[buffer(7)]],
-                          constant float* eps_and_offset [[buffer(8)]],
+                          constant Sizes& sizes [[buffer(6)]],
                           uint2 in_grid [[thread_position_in_grid]],
                           uint2 in_group [[thread_position_in_threadgroup]],
                           uint2 group_size [[threads_per_threadgroup]],
@@ -45,12 +43,11 @@ template <typename T, typename N, bool residual, bool alone, uint width>
   using W = Width<width>;
   threadgroup float scratch[most_simdgroups];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
-  const Sizes sizes = sizes_of(numbers);
   const uint row = in_grid.y;
-  x += row * strides[0];
-  other += row * strides[1];
-  y += row * strides[2];
-  sum += row * strides[2];
+  x += row * sizes.x;
+  other += row * sizes.other;
+  y += row * sizes.y;
+  sum += row * sizes.y;
   const float shift = first_of<N, residual>(x, other, team);
 
   typename W::type held[held_elements / width];
@@ -60,11 +57,11 @@ template <typename T, typename N, bool residual, bool alone, uint width>
                                    : typename W::type(shift);
   }
   const Moments moments = held_moments<N, alone>(held, shift, width, sizes.columns,
-                                                 eps_and_offset[0], team, scratch);
+                                                 sizes.eps, team, scratch);
   for (uint step = 0; step < held_elements / width; ++step) {
     const uint i = (step * team.size + team.index) * width;
     if (i >= sizes.columns) break;
-    const auto w = weight_at<width>(weight, eps_and_offset[1], row, i, sizes);
+    const auto w = weight_at<width>(weight, row, i, sizes);
     W::store(y + i, moments.normal(held[step]) * w + bias_at<width>(bias, row, i, sizes));
   }
 }
@@ -73,9 +70,7 @@ template <typename T, typename N, bool residual, uint width>
 [[kernel]] void norm_looped(device const T* x [[buffer(0)]], device const T* other [[buffer(1)]],
                             device const T* weight [[buffer(2)]],
                             device const T* bias [[buffer(3)]], device T* y [[buffer(4)]],
-                            device T* sum [[buffer(5)]], constant long* numbers [[buffer(6)]],
-                            constant long* strides [[buffer(7)]],
-                            constant float* eps_and_offset [[buffer(8)]],
+                            device T* sum [[buffer(5)]], constant Sizes& sizes [[buffer(6)]],
                             uint2 in_grid [[thread_position_in_grid]],
                             uint2 in_group [[thread_position_in_threadgroup]],
                             uint2 group_size [[threads_per_threadgroup]],
@@ -85,12 +80,11 @@ template <typename T, typename N, bool residual, uint width>
   using W = Width<width>;
   threadgroup float scratch[most_simdgroups];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
-  const Sizes sizes = sizes_of(numbers);
   const uint row = in_grid.y;
-  x += row * strides[0];
-  other += row * strides[1];
-  y += row * strides[2];
-  sum += row * strides[2];
+  x += row * sizes.x;
+  other += row * sizes.other;
+  y += row * sizes.y;
+  sum += row * sizes.y;
   const float shift = first_of<N, residual>(x, other, team);
 
   Running<N, typename W::type> running = {0.0f, 0.0f, 0.0f};
@@ -99,10 +93,10 @@ template <typename T, typename N, bool residual, uint width>
     running.add(read<residual, width>(x, other, sum, i) - shift);
   }
   const float2 all = merged<N, false>(running, float(sizes.columns), team, scratch);
-  const Moments moments = finished(shift, all, sizes.columns, eps_and_offset[0]);
+  const Moments moments = finished(shift, all, sizes.columns, sizes.eps);
   device const T* again = residual ? sum : x;  // each thread reads back what it wrote itself
   for (uint i = team.index * width; i < sizes.columns; i += stride) {
-    const auto w = weight_at<width>(weight, eps_and_offset[1], row, i, sizes);
+    const auto w = weight_at<width>(weight, row, i, sizes);
     W::store(y + i, moments.normal(W::load(again + i)) * w + bias_at<width>(bias, row, i, sizes));
   }
 }
@@ -111,8 +105,7 @@ template <typename T, typename N, bool residual, uint width>
 template <typename T, typename N, bool residual, uint width>
 [[kernel]] void norm_partial(device const T* x [[buffer(0)]], device const T* other [[buffer(1)]],
                              device float* partials [[buffer(2)]], device T* sum [[buffer(3)]],
-                             constant long* numbers [[buffer(4)]],
-                             constant long* strides [[buffer(5)]],
+                             constant Sizes& sizes [[buffer(4)]],
                              uint2 group [[threadgroup_position_in_grid]],
                              uint2 groups [[threadgroups_per_grid]],
                              uint2 in_group [[thread_position_in_threadgroup]],
@@ -123,10 +116,9 @@ template <typename T, typename N, bool residual, uint width>
   using W = Width<width>;
   threadgroup float scratch[most_simdgroups];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
-  const Sizes sizes = sizes_of(numbers);
-  x += group.y * strides[0];
-  other += group.y * strides[1];
-  sum += group.y * strides[2];
+  x += group.y * sizes.x;
+  other += group.y * sizes.other;
+  sum += group.y * sizes.y;
   const float shift = first_of<N, residual>(x, other, team);
 
   const uint begin = group.x * sizes.chunk;
@@ -148,9 +140,7 @@ template <typename T, typename N, uint width>
                             device const float* partials [[buffer(1)]],
                             device const T* weight [[buffer(2)]],
                             device const T* bias [[buffer(3)]], device T* y [[buffer(4)]],
-                            constant long* numbers [[buffer(5)]],
-                            constant long* strides [[buffer(6)]],
-                            constant float* eps_and_offset [[buffer(7)]],
+                            constant Sizes& sizes [[buffer(5)]],
                             uint2 group [[threadgroup_position_in_grid]],
                             uint2 groups [[threadgroups_per_grid]],
                             uint2 in_group [[thread_position_in_threadgroup]],
@@ -161,16 +151,14 @@ template <typename T, typename N, uint width>
   using W = Width<width>;
   threadgroup float scratch[most_simdgroups];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
-  const Sizes sizes = sizes_of(numbers);
-  x += group.y * strides[0];
-  y += group.y * strides[1];
+  x += group.y * sizes.x;
+  y += group.y * sizes.y;
   const Moments moments =
-      chunked_moments<N>(partials + 2 * group.y * groups.x, shift_of<N>(x, team), sizes,
-                         eps_and_offset[0], team, scratch);
+      chunked_moments<N>(partials + 2 * group.y * groups.x, shift_of<N>(x, team), sizes, team, scratch);
   const uint begin = group.x * sizes.chunk;
   const uint end = min(begin + sizes.chunk, sizes.columns);
   for (uint i = begin + team.index * width; i < end; i += team.size * width) {
-    const auto w = weight_at<width>(weight, eps_and_offset[1], group.y, i, sizes);
+    const auto w = weight_at<width>(weight, group.y, i, sizes);
     const auto b = bias_at<width>(bias, group.y, i, sizes);
     W::store(y + i, moments.normal(W::load(x + i)) * w + b);
   }

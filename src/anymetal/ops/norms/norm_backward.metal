@@ -23,9 +23,9 @@ inline Moments kept_of(device const float* kept, long row) {
 template <typename N, uint width, typename T>
 inline void store_gradient(device T* x_gradient, device const T* extra, uint i,
                            typename Width<width>::type g, typename Width<width>::type n,
-                           float2 means, float reciprocal, uint flags) {
+                           float2 means, float reciprocal, bool has_extra) {
   auto dx = (N::centred ? g - means.x - n * means.y : g - n * means.y) * reciprocal;
-  if (flags & has_extra) dx += Width<width>::load(extra + i);
+  if (has_extra) dx += Width<width>::load(extra + i);
   Width<width>::store(x_gradient + i, dx);
 }
 
@@ -50,12 +50,8 @@ template <typename T, typename N, bool alone, bool sums, uint width>
                                    device T* x_gradient [[buffer(4)]],
                                    device float* kept [[buffer(5)]],
                                    device float* block_sums [[buffer(6)]],
-                                   constant long* numbers [[buffer(7)]],
-                                   constant long* strides [[buffer(8)]],
-                                   constant float* eps_and_offset [[buffer(9)]],
-                                   constant long* rows_of_block [[buffer(10)]],
+                                   constant Sizes& sizes [[buffer(7)]],
                                    uint2 in_grid [[thread_position_in_grid]],
-                                   uint2 blocks [[threads_per_grid]],
                                    uint2 in_group [[thread_position_in_threadgroup]],
                                    uint2 group_size [[threads_per_threadgroup]],
                                    uint lane [[thread_index_in_simdgroup]],
@@ -66,16 +62,15 @@ template <typename T, typename N, bool alone, bool sums, uint width>
   constexpr uint steps = held_elements / width;
   threadgroup float scratch[most_simdgroups];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
-  const Sizes sizes = sizes_of(numbers);
   V weight_sums[sums ? steps : 1];
   V bias_sums[sums ? steps : 1];
   if constexpr (sums) {
     for (uint step = 0; step < steps; ++step) weight_sums[step] = bias_sums[step] = V(0.0f);
   }
-  const uint first = in_grid.y * uint(rows_of_block[0]);
-  const uint end = min(first + uint(rows_of_block[0]), uint(rows_of_block[1]));
+  const uint first = in_grid.y * sizes.block;
+  const uint end = min(first + sizes.block, sizes.rows);
   for (uint row = first; row < end; ++row) {
-    device const T* row_x = x + row * strides[2];
+    device const T* row_x = x + row * sizes.x;
     const float shift = shift_of<N>(row_x, team);
     V held[steps];
     for (uint step = 0; step < steps; ++step) {
@@ -83,15 +78,15 @@ template <typename T, typename N, bool alone, bool sums, uint width>
       held[step] = i < sizes.columns ? W::load(row_x + i) : V(shift);
     }
     const Moments moments = held_moments<N, alone>(held, shift, width, sizes.columns,
-                                                   eps_and_offset[0], team, scratch);
+                                                   sizes.eps, team, scratch);
     V g[steps];
     V sum = V(0.0f);
     V product = V(0.0f);
     for (uint step = 0; step < steps; ++step) {
       const uint i = (step * team.size + team.index) * width;
       if (i >= sizes.columns) break;
-      const V dy = W::load(gradient + row * strides[0] + i);
-      g[step] = dy * weight_at<width>(weight, eps_and_offset[1], row, i, sizes);
+      const V dy = W::load(gradient + row * sizes.gradient + i);
+      g[step] = dy * weight_at<width>(weight, row, i, sizes);
       held[step] = moments.normal(held[step]);
       sum += g[step];
       product += g[step] * held[step];
@@ -105,8 +100,8 @@ template <typename T, typename N, bool alone, bool sums, uint width>
     for (uint step = 0; step < steps; ++step) {
       const uint i = (step * team.size + team.index) * width;
       if (i >= sizes.columns) break;
-      store_gradient<N, width>(x_gradient + row * strides[3], extra + row * strides[1], i, g[step],
-                               held[step], means, moments.reciprocal, sizes.flags);
+      store_gradient<N, width>(x_gradient + row * sizes.x_gradient, extra + row * sizes.other, i, g[step],
+                               held[step], means, moments.reciprocal, sizes.has_other);
     }
     if (team.index == 0) keep(moments, kept, row);
   }
@@ -116,8 +111,8 @@ template <typename T, typename N, bool alone, bool sums, uint width>
       if (i >= sizes.columns) break;
       const long at = long(in_grid.y) * sizes.columns + i;
       W::store(block_sums + at, weight_sums[step]);
-      if (sizes.flags & has_bias) {
-        W::store(block_sums + long(blocks.y) * sizes.columns + at, bias_sums[step]);
+      if (sizes.has_bias) {
+        W::store(block_sums + long(sizes.blocks) * sizes.columns + at, bias_sums[step]);
       }
     }
   }
@@ -126,14 +121,14 @@ template <typename T, typename N, bool alone, bool sums, uint width>
 // The sums of g and g n over part of a row.
 template <typename N, uint width, typename T>
 inline float2 partial_means(device const T* gradient, device const T* x, device const T* weight,
-                            float offset, uint row, uint begin, uint end, float columns,
-                            thread const Moments& moments, thread const Sizes& sizes,
+                            uint row, uint begin, uint end, float columns,
+                            thread const Moments& moments, constant Sizes& sizes,
                             thread const Team& team, threadgroup float* scratch) {
   using W = Width<width>;
   typename W::type sum = typename W::type(0.0f);
   typename W::type product = typename W::type(0.0f);
   for (uint i = begin + team.index * width; i < end; i += team.size * width) {
-    const auto g = W::load(gradient + i) * weight_at<width>(weight, offset, row, i, sizes);
+    const auto g = W::load(gradient + i) * weight_at<width>(weight, row, i, sizes);
     sum += g;
     product += g * moments.normal(W::load(x + i));
   }
@@ -143,14 +138,14 @@ inline float2 partial_means(device const T* gradient, device const T* x, device 
 // Writes the gradient of part of a row.
 template <typename N, uint width, typename T>
 inline void write_gradient(device const T* gradient, device const T* extra, device const T* x,
-                           device const T* weight, device T* x_gradient, float offset, uint row,
+                           device const T* weight, device T* x_gradient, uint row,
                            uint begin, uint end, float2 means, thread const Moments& moments,
-                           thread const Sizes& sizes, thread const Team& team) {
+                           constant Sizes& sizes, thread const Team& team) {
   using W = Width<width>;
   for (uint i = begin + team.index * width; i < end; i += team.size * width) {
-    const auto g = W::load(gradient + i) * weight_at<width>(weight, offset, row, i, sizes);
+    const auto g = W::load(gradient + i) * weight_at<width>(weight, row, i, sizes);
     const auto n = moments.normal(W::load(x + i));
-    store_gradient<N, width>(x_gradient, extra, i, g, n, means, moments.reciprocal, sizes.flags);
+    store_gradient<N, width>(x_gradient, extra, i, g, n, means, moments.reciprocal, sizes.has_other);
   }
 }
 
@@ -161,9 +156,7 @@ template <typename T, typename N, uint width>
                                      device const T* weight [[buffer(3)]],
                                      device T* x_gradient [[buffer(4)]],
                                      device float* kept [[buffer(5)]],
-                                     constant long* numbers [[buffer(6)]],
-                                     constant long* strides [[buffer(7)]],
-                                     constant float* eps_and_offset [[buffer(8)]],
+                                     constant Sizes& sizes [[buffer(6)]],
                                      uint2 in_grid [[thread_position_in_grid]],
                                      uint2 in_group [[thread_position_in_threadgroup]],
                                      uint2 group_size [[threads_per_threadgroup]],
@@ -172,20 +165,18 @@ template <typename T, typename N, uint width>
                                      uint simdgroups [[simdgroups_per_threadgroup]]) {
   threadgroup float scratch[most_simdgroups];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
-  const Sizes sizes = sizes_of(numbers);
   const uint row = in_grid.y;
   const uint columns = sizes.columns;
-  gradient += row * strides[0];
-  extra += row * strides[1];
-  x += row * strides[2];
-  x_gradient += row * strides[3];
+  gradient += row * sizes.gradient;
+  extra += row * sizes.other;
+  x += row * sizes.x;
+  x_gradient += row * sizes.x_gradient;
   const float shift = shift_of<N>(x, team);
   const float2 all = moments_of_part<N, width>(x, shift, 0, columns, team, scratch);
-  const Moments moments = finished(shift, all, columns, eps_and_offset[0]);
-  const float offset = eps_and_offset[1];
-  const float2 means = partial_means<N, width>(gradient, x, weight, offset, row, 0, columns,
+  const Moments moments = finished(shift, all, columns, sizes.eps);
+  const float2 means = partial_means<N, width>(gradient, x, weight, row, 0, columns,
                                                float(columns), moments, sizes, team, scratch);
-  write_gradient<N, width>(gradient, extra, x, weight, x_gradient, offset, row, 0, columns, means,
+  write_gradient<N, width>(gradient, extra, x, weight, x_gradient, row, 0, columns, means,
                            moments, sizes, team);
   if (team.index == 0) keep(moments, kept, row);
 }
@@ -199,9 +190,7 @@ template <typename T, typename N, uint width>
                                       device const float* partials [[buffer(3)]],
                                       device float* shares [[buffer(4)]],
                                       device float* kept [[buffer(5)]],
-                                      constant long* numbers [[buffer(6)]],
-                                      constant long* strides [[buffer(7)]],
-                                      constant float* eps_and_offset [[buffer(8)]],
+                                      constant Sizes& sizes [[buffer(6)]],
                                       uint2 group [[threadgroup_position_in_grid]],
                                       uint2 groups [[threadgroups_per_grid]],
                                       uint2 in_group [[thread_position_in_threadgroup]],
@@ -211,17 +200,15 @@ template <typename T, typename N, uint width>
                                       uint simdgroups [[simdgroups_per_threadgroup]]) {
   threadgroup float scratch[most_simdgroups];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
-  const Sizes sizes = sizes_of(numbers);
   const uint row = group.y;
-  gradient += row * strides[0];
-  x += row * strides[1];
+  gradient += row * sizes.gradient;
+  x += row * sizes.x;
   const float shift = shift_of<N>(x, team);
-  const Moments moments = chunked_moments<N>(partials + 2 * row * groups.x, shift, sizes,
-                                             eps_and_offset[0], team, scratch);
+  const Moments moments = chunked_moments<N>(partials + 2 * row * groups.x, shift, sizes, team, scratch);
   const uint begin = group.x * sizes.chunk;
   const uint end = min(begin + sizes.chunk, sizes.columns);
   const float2 share =
-      partial_means<N, width>(gradient, x, weight, eps_and_offset[1], row, begin, end,
+      partial_means<N, width>(gradient, x, weight, row, begin, end,
                               float(sizes.columns), moments, sizes, team, scratch);
   if (team.index == 0) {
     shares[2 * (row * groups.x + group.x)] = share.x;
@@ -238,9 +225,7 @@ template <typename T, typename N, uint width>
                                      device const float* shares [[buffer(4)]],
                                      device const float* kept [[buffer(5)]],
                                      device T* x_gradient [[buffer(6)]],
-                                     constant long* numbers [[buffer(7)]],
-                                     constant long* strides [[buffer(8)]],
-                                     constant float* eps_and_offset [[buffer(9)]],
+                                     constant Sizes& sizes [[buffer(7)]],
                                      uint2 group [[threadgroup_position_in_grid]],
                                      uint2 groups [[threadgroups_per_grid]],
                                      uint2 in_group [[thread_position_in_threadgroup]],
@@ -250,12 +235,11 @@ template <typename T, typename N, uint width>
                                      uint simdgroups [[simdgroups_per_threadgroup]]) {
   threadgroup float scratch[most_simdgroups];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
-  const Sizes sizes = sizes_of(numbers);
   const uint row = group.y;
-  gradient += row * strides[0];
-  extra += row * strides[1];
-  x += row * strides[2];
-  x_gradient += row * strides[3];
+  gradient += row * sizes.gradient;
+  extra += row * sizes.other;
+  x += row * sizes.x;
+  x_gradient += row * sizes.x_gradient;
   float2 means = float2(0.0f);
   shares += 2 * row * groups.x;
   for (uint i = team.index; i < groups.x; i += team.size) {
@@ -263,7 +247,7 @@ template <typename T, typename N, uint width>
   }
   means = gradient_means<N, false>(means.x, means.y, 1.0f, team, scratch);
   const uint begin = group.x * sizes.chunk;
-  write_gradient<N, width>(gradient, extra, x, weight, x_gradient, eps_and_offset[1], row, begin,
+  write_gradient<N, width>(gradient, extra, x, weight, x_gradient, row, begin,
                            min(begin + sizes.chunk, sizes.columns), means, kept_of(kept, row),
                            sizes, team);
 }
@@ -271,44 +255,41 @@ template <typename T, typename N, uint width>
 // --- the gradients of weight and bias ------------------------------------------------------------
 
 // Sums over blocks of rows: a thread walks down a column (or four). `sums` holds all of the
-// weight's, then all of the bias's; sizes are columns, rows, rows of a block, blocks, and whether
-// there is a bias.
+// weight's, then all of the bias's.
 template <typename T, uint width>
 [[kernel]] void column_sums(device const T* gradient [[buffer(0)]], device const T* x [[buffer(1)]],
                             device const float* kept [[buffer(2)]],
-                            device float* sums [[buffer(3)]], constant long* sizes [[buffer(4)]],
-                            constant long* strides [[buffer(5)]],
+                            device float* sums [[buffer(3)]], constant Sizes& sizes [[buffer(4)]],
                             uint2 in_grid [[thread_position_in_grid]]) {
   using W = Width<width>;
   const uint column = in_grid.x * width;
-  const uint first = in_grid.y * uint(sizes[2]);
-  const uint last = min(first + uint(sizes[2]), uint(sizes[1]));
+  const uint first = in_grid.y * sizes.block;
   typename W::type weight = typename W::type(0.0f);
   typename W::type bias = typename W::type(0.0f);
-  for (uint row = first; row < last; ++row) {
-    const auto dy = W::load(gradient + row * strides[0] + column);
-    weight += dy * kept_of(kept, row).normal(W::load(x + row * strides[1] + column));
+  for (uint row = first; row < min(first + sizes.block, sizes.rows); ++row) {
+    const auto dy = W::load(gradient + row * sizes.gradient + column);
+    weight += dy * kept_of(kept, row).normal(W::load(x + row * sizes.x + column));
     bias += dy;
   }
-  W::store(sums + in_grid.y * sizes[0] + column, weight);
-  if (sizes[4]) W::store(sums + (sizes[3] + in_grid.y) * sizes[0] + column, bias);
+  W::store(sums + long(in_grid.y) * sizes.columns + column, weight);
+  if (sizes.has_bias) W::store(sums + long(sizes.blocks + in_grid.y) * sizes.columns + column, bias);
 }
 
-// Sums over the places of a channel, a simdgroup each; sizes are places, channels, channels of a
-// group, samples. Tensors are dense.
+// Sums over the places of a channel, a simdgroup each. Tensors are dense.
 template <typename T, uint width>
 [[kernel]] void channel_sums(device const T* gradient [[buffer(0)]],
                              device const T* x [[buffer(1)]],
                              device const float* kept [[buffer(2)]],
-                             device float* sums [[buffer(3)]], constant long* sizes [[buffer(4)]],
+                             device float* sums [[buffer(3)]], constant Sizes& sizes [[buffer(4)]],
                              uint2 in_grid [[thread_position_in_grid]],
                              uint lane [[thread_index_in_simdgroup]]) {
   using W = Width<width>;
-  const uint places = uint(sizes[0]);
+  const uint places = sizes.spatial;
+  const uint channels_of_group = sizes.columns / places;
   const uint channel = in_grid.y;  // of all samples
   gradient += long(channel) * places;
   x += long(channel) * places;
-  const Moments moments = kept_of(kept, channel / uint(sizes[2]));
+  const Moments moments = kept_of(kept, channel / channels_of_group);
   typename W::type weight = typename W::type(0.0f);
   typename W::type bias = typename W::type(0.0f);
   for (uint i = lane * width; i < places; i += 32 * width) {
@@ -320,20 +301,25 @@ template <typename T, uint width>
   const float bias_sum = simd_sum(sum_of(bias));
   if (lane == 0) {
     sums[channel] = weight_sum;
-    sums[sizes[1] * sizes[3] + channel] = bias_sum;
+    sums[long(sizes.rows) * channels_of_group + channel] = bias_sum;
   }
 }
+
+struct Totals {
+  uint columns;
+  uint blocks;
+};
 
 // The sums of all blocks: the second coordinate says whose, the weight's or the bias's.
 template <typename T>
 [[kernel]] void parameter_sums(device const float* sums [[buffer(0)]],
                                device T* weight_gradient [[buffer(1)]],
                                device T* bias_gradient [[buffer(2)]],
-                               constant long* sizes [[buffer(3)]],
+                               constant Totals& sizes [[buffer(3)]],
                                uint2 in_grid [[thread_position_in_grid]]) {
-  sums += in_grid.y * sizes[0] * sizes[1] + in_grid.x;
+  sums += long(in_grid.y) * sizes.columns * sizes.blocks + in_grid.x;
   float sum = 0.0f;
-  for (long block = 0; block < sizes[1]; ++block) sum += sums[block * sizes[0]];
+  for (uint block = 0; block < sizes.blocks; ++block) sum += sums[long(block) * sizes.columns];
   device T* to = in_grid.y == 0 ? weight_gradient : bias_gradient;
   to[in_grid.x] = T(sum);
 }

@@ -114,7 +114,7 @@ def _product(
         return y
     rows, count, stride = _as_rows(x)
     few = _choice(operator, x, "few_rows", "dots")
-    if count <= few.values["most_rows"]:
+    if count <= few.values["max_rows"]:
         _matvec(operator, few, (rows, count, stride), weights, bias, activation, y)
     else:
         choice = _choice(operator, x, "large_matrix", "tiles")
@@ -419,7 +419,7 @@ def _product_with_columns(grad: Tensor, weights: Weights, result: Tensor) -> Non
     """dy W by the kernel that the number of rows asks for."""
     rows, count, stride = _as_rows(grad)
     few = _choice(_backward, grad, "few_rows", "columns")
-    if count > few.values["most_rows"]:
+    if count > few.values["max_rows"]:
         variants.record(_backward.name, grad.dtype, "tiles", 1)
         choice = _choice(_backward, grad, "large_matrix", "tiles")
         _tiles(choice, "matmul_backward", (rows, count, stride), weights, None, None, result)

@@ -21,6 +21,8 @@ from anymetal.ops.quantised.schemes import (
     scheme_named,
 )
 
+__all__ = ["QuantizedLinear", "quantize_model"]
+
 Tensor = torch.Tensor
 Filter = Callable[[str, nn.Linear], bool]
 

@@ -19,44 +19,48 @@ struct Layer {
 
 // --- sizes and parameters ------------------------------------------------------------------------
 
-constant constexpr uint has_weight = 1;
-constant constexpr uint has_bias = 2;
-constant constexpr uint has_extra = 4;
-
-// What the host passes: columns, elements a weight is for (0: each has its own), groups of
-// channels, flags, columns of a chunk.
+// What the host passes to every kernel here.
 struct Sizes {
+  uint rows;
   uint columns;
-  uint spatial;
-  uint groups;
-  uint flags;
-  uint chunk;
+  uint chunk;    // columns of a chunk, where several threadgroups share a row
+  uint spatial;  // elements a weight is for; 0: each has its own
+  uint groups;   // of channels
+  uint block;    // rows whose parameters' gradients are added up before they are written
+  uint blocks;
+  bool has_weight;
+  bool has_bias;
+  bool has_other;  // a residual, or a gradient that meets that of x
+  float eps;
+  float offset;  // of the weights
+  // Distances between rows.
+  long x;
+  long other;
+  long y;
+  long gradient;
+  long x_gradient;
 };
-
-inline Sizes sizes_of(constant long* sizes) {
-  return {uint(sizes[0]), uint(sizes[1]), uint(sizes[2]), uint(sizes[3]), uint(sizes[4])};
-}
 
 // Weights or biases of the elements from `i` on of a row.
 template <uint width, typename T>
 inline typename Width<width>::type parameter(device const T* values, uint row, uint i,
-                                             thread const Sizes& sizes) {
+                                             constant Sizes& sizes) {
   if (sizes.spatial == 0) return Width<width>::load(values + i);
   const uint first = row % sizes.groups * (sizes.columns / sizes.spatial);
   return typename Width<width>::type(float(values[first + i / sizes.spatial]));
 }
 
 template <uint width, typename T>
-inline typename Width<width>::type weight_at(device const T* weight, float offset, uint row, uint i,
-                                             thread const Sizes& sizes) {
-  if (!(sizes.flags & has_weight)) return typename Width<width>::type(1.0f);
-  return offset + parameter<width>(weight, row, i, sizes);
+inline typename Width<width>::type weight_at(device const T* weight, uint row, uint i,
+                                             constant Sizes& sizes) {
+  if (!sizes.has_weight) return typename Width<width>::type(1.0f);
+  return sizes.offset + parameter<width>(weight, row, i, sizes);
 }
 
 template <uint width, typename T>
 inline typename Width<width>::type bias_at(device const T* bias, uint row, uint i,
-                                           thread const Sizes& sizes) {
-  if (!(sizes.flags & has_bias)) return typename Width<width>::type(0.0f);
+                                           constant Sizes& sizes) {
+  if (!sizes.has_bias) return typename Width<width>::type(0.0f);
   return parameter<width>(bias, row, i, sizes);
 }
 
@@ -144,7 +148,7 @@ inline Moments held_moments(thread const V* held, float shift, uint width, uint 
 // The moments of a row of which each chunk's are in `partials`: mean, sum of squares.
 template <typename N>
 inline Moments chunked_moments(device const float* partials, float shift,
-                               thread const Sizes& sizes, float eps, thread const Team& team,
+                               constant Sizes& sizes, thread const Team& team,
                                threadgroup float* scratch) {
   const uint chunks = (sizes.columns + sizes.chunk - 1) / sizes.chunk;
   float weighted = 0.0f;
@@ -159,7 +163,7 @@ inline Moments chunked_moments(device const float* partials, float shift,
     squares += partials[2 * i + 1] + count * difference * difference;
   }
   const float total = team_sum<false>(squares, team, scratch);
-  return finished(shift, float2(mean, total), sizes.columns, eps);
+  return finished(shift, float2(mean, total), sizes.columns, sizes.eps);
 }
 
 // The mean and the sum of squares of part of a row, minus `shift`: one read.

@@ -1,0 +1,107 @@
+"""Rows go in; out comes how a kernel is launched over them: the ladder of row strategies.
+
+    single_simdgroup   a simdgroup a row, several rows a threadgroup; the row stays in registers
+    single_group       a threadgroup a row, which stays in registers
+    two_phase          several threadgroups a row, each a chunk; for a few long rows
+    looped             a threadgroup walks along a row
+
+Kernels see the row as the second coordinate of the grid.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from anymetal.nouns import SIMDGROUP
+from anymetal.ops.declare import variants
+from anymetal.ops.declare.elementwise import choice_for, form
+from anymetal.ops.declare.kernel_file import SUFFIXES
+from anymetal.ops.declare.layout import Rows
+from anymetal.ops.declare.operator import AnyOperator
+from anymetal.policy.policy import Choice
+
+HELD = ("single_simdgroup", "single_group")
+# Elements that a kernel of shared/reduced_rows.h takes in one step.
+STEP = 4
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A strategy with its launch; `chunk` columns are what a threadgroup takes of a shared row."""
+
+    strategy: str
+    choice: Choice
+    rows: int
+    columns: int
+    team: int  # threads that share a row, or a chunk of one
+    chunk: int = 0
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.columns // self.chunk) if self.chunk else 1
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """Threads and group size of the launch."""
+        high = 1
+        if self.strategy == "single_simdgroup":
+            high = min(self.choice.group_size // SIMDGROUP, self.rows)
+        return {"threads": (self.team * self.chunks, self.rows), "group_size": (self.team, high)}
+
+
+def plan_rows(
+    operator: AnyOperator,
+    tensor: torch.Tensor,
+    rows: int,
+    columns: int,
+    held: Callable[[Choice], int],
+) -> Plan:
+    """The first rung that fits. `held` is how many elements a thread keeps in registers."""
+    choice = functools.partial(choice_for, operator, tensor)
+    short = choice("single_simdgroup", "short_rows")
+    if columns <= SIMDGROUP * held(short):
+        return Plan("single_simdgroup", short, rows, columns, SIMDGROUP)
+    medium = choice("single_group", "medium_rows")
+    if columns <= medium.group_size * held(medium):
+        return Plan("single_group", medium, rows, columns, medium.group_size)
+    few = choice("two_phase", "few_long_rows")
+    chunk = -(-few.values["chunk"] // STEP) * STEP  # chunks start at whole vectors
+    if (
+        rows <= few.values["max_rows"]
+        and columns > chunk
+        and columns >= few.values.get("min_columns", 0)
+    ):
+        return Plan("two_phase", few, rows, columns, few.group_size, chunk)
+    long = choice("looped", "long_rows")
+    return Plan("looped", long, rows, columns, long.group_size)
+
+
+def launch_reduced(operator: AnyOperator, kernel: str, rows: Rows, **numbers: float) -> None:
+    """Runs the kernels of shared/reduced_rows.h: two tensors that are read, one that is written."""
+    if rows.rows == 0 or rows.columns == 0:
+        return
+    first, second, result = rows.tensors
+    plan = plan_rows(
+        operator, first, rows.rows, rows.columns, lambda choice: STEP * choice.values["steps"]
+    )
+    width = rows.whole_width()
+    variants.record(operator.name, first.dtype, plan.strategy, width)
+    read, written = SUFFIXES[first.dtype], SUFFIXES[result.dtype]
+    sizes = {"columns": rows.columns, "chunk": plan.chunk, "strides": rows.strides, **numbers}
+
+    def run(words: str, *args: Any) -> None:
+        name = f"{kernel}_{words.format(form=form(width))}"
+        operator.kernels.kernel(name, first.device)(*args, **plan.shape)
+
+    if plan.strategy == "two_phase":
+        states = torch.empty(rows.rows, plan.chunks, 2, device=first.device)
+        run(f"two_phase_reduce_{{form}}_{read}", first, second, states, sizes)
+        run(f"two_phase_write_{{form}}_{read}_{written}", *rows.tensors, sizes, states)
+        return
+    steps = f"_{plan.choice.values['steps']}" if plan.strategy in HELD else ""
+    run(f"{plan.strategy}{steps}_{{form}}_{read}_{written}", *rows.tensors, sizes)

@@ -1,0 +1,280 @@
+"""Rows of a norm go in; normalised rows, or their gradients, come out.
+
+rms_norm, layer_norm and group_norm are the same kernels: they differ in what a row is, in whether a
+mean is taken away, and in which weight belongs to an element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from anymetal.ops.declare import AnyOperator, variants
+from anymetal.ops.declare.elementwise import choice_for, form
+from anymetal.ops.declare.kernel_file import SUFFIXES, KernelFile, kernel_file
+from anymetal.ops.declare.layout import aligned, group_shape, row_stride
+from anymetal.ops.declare.rows import HELD, Plan, plan_rows
+
+FORWARD = kernel_file("norms/norm.metal")
+BACKWARD = kernel_file("norms/norm_backward.metal")
+
+Tensor = torch.Tensor
+Optional = torch.Tensor | None
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The struct `Sizes` of shared/moments.h, by its names."""
+
+    rows: int
+    columns: int
+    eps: float
+    offset: float = 0.0
+    spatial: int = 0  # neighbouring elements that share a weight; 0 where each has its own
+    groups: int = 1
+    chunk: int = 0
+    block: int = 1
+    blocks: int = 0
+    has_weight: bool = False
+    has_bias: bool = False
+    has_other: bool = False
+    x: int = 0
+    other: int = 0
+    y: int = 0
+    gradient: int = 0
+    x_gradient: int = 0
+
+
+@dataclass(frozen=True)
+class DenseRows:
+    """A tensor whose rows are dense, and the distance between them."""
+
+    tensor: Tensor
+    stride: int
+
+    def divides(self, rows: int) -> bool:
+        """Whether every row starts where a vector of four elements may."""
+        return aligned(self.tensor) and (rows == 1 or self.stride % 4 == 0)
+
+
+def rows_of(tensor: Tensor, split: int) -> DenseRows:
+    """A tensor as rows made of the dimensions from `split` on; copied if they are not dense."""
+    stride = row_stride(tensor, split)
+    if stride is None:
+        tensor = tensor.contiguous()
+        stride = row_stride(tensor, split)
+    return DenseRows(tensor, stride or 0)
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """Each row's moments; sums of blocks of rows, where they were taken."""
+
+    kept: Tensor
+    sums: Optional
+    sizes: Sizes
+
+
+@dataclass(frozen=True)
+class Norm:
+    """One call. `kind` is rms_norm or layer_norm."""
+
+    operator: AnyOperator
+    kind: str
+    sizes: Sizes
+
+    def plan(self, tensor: Tensor) -> Plan:
+        """The rung of the ladder for rows of a tensor of this dtype and device."""
+        held = FORWARD.constant("held_elements")
+        rows, columns = self.sizes.rows, self.sizes.columns
+        return plan_rows(self.operator, tensor, rows, columns, lambda _: held)
+
+    def _width(self, plan: Plan, rows: list[DenseRows], parameters: list[Optional]) -> int:
+        """4 where rows, chunks and weights all divide into aligned vectors."""
+        even = self.sizes.columns % 4 == 0 and self.sizes.spatial % 4 == 0 and plan.chunk % 4 == 0
+        if self.sizes.spatial == 0:
+            even = even and all(p is None or aligned(p) for p in parameters)
+        return 4 if even and all(each.divides(self.sizes.rows) for each in rows) else 1
+
+    # --- forward ----------------------------------------------------------------------------------
+
+    def normalise(
+        self,
+        y: Tensor,
+        total: Optional,
+        x: DenseRows,
+        residual: DenseRows | None,
+        weight: Optional,
+        bias: Optional,
+    ) -> None:
+        """Fills y, and where there is a residual `total`, the sum that is normalised."""
+        if not y.numel():
+            return
+        plan, columns = self.plan(x.tensor), self.sizes.columns
+        written = y if total is None else total
+        other = residual or x
+        dense = [DenseRows(tensor, columns) for tensor in (y, written)]
+        width = self._width(plan, [x, other, *dense], [weight, bias])
+        variants.record(self.operator.name, x.tensor.dtype, plan.strategy, width)
+        prefix = self.kind if residual is None else f"add_{self.kind}"
+        sizes = replace(
+            self.sizes,
+            chunk=plan.chunk,
+            has_weight=weight is not None,
+            has_bias=bias is not None,
+            x=x.stride,
+            other=other.stride,
+            y=columns,
+        )
+        parameters = [x.tensor if p is None else p for p in (weight, bias)]
+        if plan.strategy != "two_phase":
+            _kernel(FORWARD, f"{prefix}_{plan.strategy}", width, x.tensor)(
+                x.tensor, other.tensor, *parameters, y, written, sizes, **plan.shape
+            )
+            return
+        partials = _floats(x.tensor, self.sizes.rows * plan.chunks * 2)
+        _kernel(FORWARD, f"{prefix}_partial", width, x.tensor)(
+            x.tensor, other.tensor, partials, written, sizes, **plan.shape
+        )
+        if total is not None:
+            x = DenseRows(total, columns)
+        _kernel(FORWARD, f"{self.kind}_finish", width, x.tensor)(
+            x.tensor, partials, *parameters, y, replace(sizes, x=x.stride), **plan.shape
+        )
+
+    # --- gradients --------------------------------------------------------------------------------
+
+    def gradient(
+        self,
+        dx: Tensor,
+        grad: DenseRows,
+        extra: DenseRows | None,
+        x: DenseRows,
+        weight: Optional,
+        *,
+        has_bias: bool,
+        sums: bool,
+    ) -> Gradient:
+        """Fills the gradient of x (plus `extra`); gives what those of the parameters are made of.
+
+        With `sums`, kernels that hold a row also add up its share of the parameters' gradients.
+        """
+        plan = self.plan(x.tensor)
+        sums = sums and plan.strategy in HELD
+        block = self._rows_of_block(x.tensor) if sums else 1
+        sizes = replace(
+            self.sizes,
+            chunk=plan.chunk,
+            block=block,
+            blocks=-(-self.sizes.rows // block),
+            has_weight=weight is not None,
+            has_bias=has_bias,
+            has_other=extra is not None,
+            gradient=grad.stride,
+            other=(extra or grad).stride,
+            x=x.stride,
+            x_gradient=self.sizes.columns,
+        )
+        count = (2 if has_bias else 1) * sizes.blocks * sizes.columns
+        found = Gradient(
+            _floats(x.tensor, sizes.rows * BACKWARD.constant("kept_moments")),
+            _floats(x.tensor, count) if sums else None,
+            sizes,
+        )
+        if dx.numel():
+            self._gradient(plan, dx, (grad, extra or grad, x), weight, found)
+        return found
+
+    def _gradient(
+        self,
+        plan: Plan,
+        dx: Tensor,
+        inputs: tuple[DenseRows, DenseRows, DenseRows],
+        weight: Optional,
+        found: Gradient,
+    ) -> None:
+        grad, extra, x = (each.tensor for each in inputs)
+        sizes = found.sizes
+        width = self._width(plan, [*inputs, DenseRows(dx, sizes.columns)], [weight])
+        variants.record(self.operator.name, x.dtype, plan.strategy, width)
+        prefix, tensors = f"{self.kind}_backward", [grad, extra, x, x if weight is None else weight]
+        if plan.strategy in HELD:
+            words = prefix if found.sums is None else f"{prefix}_sums"
+            sums = found.kept if found.sums is None else found.sums
+            _kernel(BACKWARD, f"{words}_{plan.strategy}", width, x)(
+                *tensors, dx, found.kept, sums, sizes, **replace(plan, rows=sizes.blocks).shape
+            )
+        elif plan.strategy == "looped":
+            _kernel(BACKWARD, f"{prefix}_looped", width, x)(
+                *tensors, dx, found.kept, sizes, **plan.shape
+            )
+        else:
+            partials, shares = (_floats(x, sizes.rows * plan.chunks * 2) for _ in range(2))
+            _kernel(FORWARD, f"{self.kind}_partial", width, x)(
+                x, x, partials, dx, replace(sizes, other=sizes.x), **plan.shape
+            )
+            _kernel(BACKWARD, f"{prefix}_partial", width, x)(
+                grad, x, tensors[-1], partials, shares, found.kept, sizes, **plan.shape
+            )
+            _kernel(BACKWARD, f"{prefix}_finish", width, x)(
+                *tensors, shares, found.kept, dx, sizes, **plan.shape
+            )
+
+    def _rows_of_block(self, tensor: Tensor) -> int:
+        """Rows that are added up before their sum is written."""
+        values = choice_for(self.operator, tensor, "columns").values
+        return max(values["rows_per_block"], -(-self.sizes.rows // values["max_blocks"]))
+
+    def column_gradients(
+        self, results: list[Tensor], grad: DenseRows, x: DenseRows, found: Gradient
+    ) -> None:
+        """Fills the gradients of a weight and a bias an element: sums of all blocks of rows."""
+        if found.sums is not None:
+            self._sum_blocks(results, found.sums, found.sizes.blocks)
+            return
+        block = self._rows_of_block(x.tensor)
+        sizes = replace(found.sizes, block=block, blocks=-(-self.sizes.rows // block))
+        divides = grad.divides(sizes.rows) and x.divides(sizes.rows)
+        width = 4 if sizes.columns % 4 == 0 and divides else 1
+        variants.record(self.operator.name, x.tensor.dtype, "columns", width)
+        sums = _floats(x.tensor, len(results) * sizes.blocks * sizes.columns)
+        threads = (sizes.columns // width, sizes.blocks)
+        group_size = choice_for(self.operator, x.tensor, "columns").group_size
+        _kernel(BACKWARD, "column_sums", width, x.tensor)(
+            grad.tensor, x.tensor, found.kept, sums, sizes,
+            threads=threads, group_size=group_shape(threads, group_size),
+        )  # fmt: skip
+        self._sum_blocks(results, sums, sizes.blocks)
+
+    def channel_gradients(
+        self, results: list[Tensor], grad: DenseRows, x: DenseRows, found: Gradient
+    ) -> None:
+        """Fills the gradients of a weight and a bias a channel; both tensors are dense."""
+        samples, channels = self.sizes.rows // self.sizes.groups, results[0].numel()
+        short = choice_for(self.operator, x.tensor, "single_simdgroup", "short_rows")
+        plan = Plan("single_simdgroup", short, samples * channels, self.sizes.spatial, 32)
+        even = self.sizes.spatial % 4 == 0 and aligned(grad.tensor) and aligned(x.tensor)
+        sums = _floats(x.tensor, 2 * samples * channels)
+        _kernel(BACKWARD, "channel_sums", 4 if even else 1, x.tensor)(
+            grad.tensor, x.tensor, found.kept, sums, found.sizes, **plan.shape
+        )
+        self._sum_blocks(results, sums, samples)
+
+    def _sum_blocks(self, results: list[Tensor], sums: Tensor, blocks: int) -> None:
+        weight = results[0]
+        threads = (weight.numel(), len(results))
+        group_size = choice_for(self.operator, weight, "columns").group_size
+        BACKWARD.kernel(f"parameter_sums_{SUFFIXES[weight.dtype]}", weight.device)(
+            sums, weight, results[-1], {"columns": weight.numel(), "blocks": blocks},
+            threads=threads, group_size=group_shape(threads, group_size),
+        )  # fmt: skip
+
+
+def _kernel(file: KernelFile, name: str, width: int, tensor: Tensor) -> Any:
+    return file.kernel(f"{name}_{form(width)}_{SUFFIXES[tensor.dtype]}", tensor.device)
+
+
+def _floats(tensor: Tensor, count: int) -> Tensor:
+    return torch.empty(count, dtype=torch.float32, device=tensor.device)
