@@ -149,7 +149,7 @@ def test_frozen_parameters_cost_nothing() -> None:
 
 @pytest.mark.parametrize("kind", ["rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm"])
 def test_single_pass_kernels_move_little_more_than_they_must(kind: str) -> None:
-    for name, most in ((kind, 1.01), (f"{kind}_backward", 1.05)):
+    for name, most in ((kind, 1.01), (f"{kind.removeprefix('add_')}_backward", 1.05)):
         operator = OPERATORS[name]
         case = next(case for case in operator.bench if case.name.startswith("1024x1024"))
         args, keywords = case.make(torch.float32, torch.device("cpu"), torch.Generator())
@@ -327,8 +327,8 @@ def test_wrong_shapes_say_what_was_expected(kind: str) -> None:
         getattr(ops, kind)(x, (7,))
     with pytest.raises(ValueError, match=rf"{kind}: argument 'weight' expects shape \[8\].*\[7\]"):
         getattr(ops, kind)(x, (8,), torch.randn(7))
-    with pytest.raises(TypeError, match=rf"{kind}: argument 'weight' expects float32, got float16"):
-        getattr(ops, kind)(x, (8,), torch.randn(8).half())
+    with pytest.raises(TypeError, match=rf"{kind}: argument 'input' expects .*, got float64"):
+        getattr(ops, kind)(x, (8,), torch.randn(8).double())
     with pytest.raises(
         ValueError, match=rf"add_{kind}: argument 'residual' expects shape \[2, 8\]"
     ):
@@ -344,11 +344,14 @@ def test_group_norm_refuses_groups_that_do_not_divide() -> None:
         ops.group_norm(torch.randn(6), 2)
 
 
-def test_gradient_of_a_gradient_is_refused() -> None:
-    x = torch.randn(2, 8, requires_grad=True)
-    (first,) = torch.autograd.grad(ops.layer_norm(x, (8,)).square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="layer_norm_backward has no gradient"):
-        first.sum().backward()
+def test_gradient_of_a_gradient() -> None:
+    x, weight = torch.randn(2, 8, requires_grad=True), torch.randn(2, 8)
+    seconds = []
+    for norm in (ops.layer_norm, F.layer_norm):
+        total = (norm(x, (8,)) * weight).sum()
+        (first,) = torch.autograd.grad(total, x, create_graph=True)
+        seconds.append(torch.autograd.grad(first.square().sum(), x)[0])
+    torch.testing.assert_close(*seconds, rtol=1e-4, atol=1e-5)
 
 
 def test_virtual_mps_tensors_give_the_same(mps: torch.device) -> None:

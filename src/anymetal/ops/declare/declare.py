@@ -43,6 +43,7 @@ class Operator(Declared[..., Any]):
     ) -> None:
         self.name = schema.split("(", 1)[0]
         self.mixed, self.mutates, self.results = None, (), ("output",)
+        self.twice, self.autocast = False, None
         self.reference, self.cases, self.baseline, self.cost = (
             reference,
             list(cases),

@@ -138,6 +138,7 @@ def _reference_backward(
     source="norm_backward.metal",
     reference=_reference_backward,
     cases=[_case(*shape, gradient=True) for shape in _SHAPES],
+    bench=[_case(*shape, gradient=True) for shape in _BENCH],
     cost=lambda grad, input, *_, **__: Cost(grad.nbytes + input.nbytes, input.nbytes),
 )
 def group_norm_backward(

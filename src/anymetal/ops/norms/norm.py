@@ -111,6 +111,7 @@ def _declare_backward(kind: str) -> AnyOperator:
         source="norm_backward.metal",
         reference=reference,
         cases=[_backward_case(kind, *shape) for shape in _SHAPES],
+        bench=[_backward_case(kind, *shape) for shape in _BENCH],
         cost=_backward_cost,
     )
     def backward(
