@@ -247,7 +247,7 @@ def test_vector_code_that_llvm_refuses_is_reported_with_a_way_out() -> None:
     executable = SimdgroupEngine().compile(program)
     shape = GroupShape(32, complete=True)
     broken = executable.written[shape]
-    executable.written[shape] = type(broken)(broken.text + "\nnonsense", broken.result)
+    broken.module.parts.append("nonsense")
     executable._key = "a key that no earlier run has used"
     with pytest.raises(EngineError, match=r"please report it(?s:.*)ANYMETAL_ENGINE=coroutine"):
         executable.code_for(shape)

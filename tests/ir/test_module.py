@@ -6,7 +6,13 @@ import llvmlite.binding as llvm
 import pytest
 
 from anymetal.ir import Function, Module, parse
-from anymetal.ir.flow import dominates, graph_of, loop_aware_order
+from anymetal.ir.flow import (
+    dominates,
+    graph_of,
+    immediate_dominators,
+    loop_aware_order,
+    predecessors,
+)
 
 LOOP_WITH_EXIT = """
 define void @f(ptr %p, i32 %n) {
@@ -118,3 +124,23 @@ def test_dominates_follows_every_path() -> None:
     assert dominates(graph, "entry", "head", "after")
     assert not dominates(graph, "entry", "odd", "latch")
     assert dominates(graph, "entry", "body", "latch")
+
+
+DIAMOND = {"a": ["b", "c"], "b": ["d"], "c": ["d", "c"], "d": ["b", "e"], "e": [], "x": ["a"]}
+
+
+def test_immediate_dominators_of_what_can_be_reached() -> None:
+    expected = {"a": "a", "b": "a", "c": "a", "d": "a", "e": "d"}
+    assert immediate_dominators(DIAMOND, "a") == expected
+    for block in expected:
+        for target in expected:
+            chain, above = [target], target
+            while above != "a":
+                above = expected[above]
+                chain.append(above)
+            assert dominates(DIAMOND, "a", block, target) == (block in chain)
+
+
+def test_predecessors_turn_every_edge_round() -> None:
+    assert predecessors(DIAMOND)["d"] == ["b", "c"]
+    assert predecessors(predecessors(DIAMOND))["a"] == ["b", "c"]

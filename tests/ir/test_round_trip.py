@@ -7,7 +7,6 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import pytest
 
-from anymetal.engines.cpu.target import HOST
 from anymetal.ir import Instruction, Module, UnknownInstruction, parse
 from anymetal.msl.compile import compile_program
 from anymetal.msl.prepare import prepare
@@ -36,7 +35,7 @@ def written_anew(text: str) -> Module:
 def test_kernel_means_the_same(name: str, optimise: bool) -> None:
     prepared = prepare(Source((KERNELS / f"{name}.metal").read_text()))
     name = next(iter(prepared.entry_points))
-    ir = compile_program(prepared, name, {}, HOST, optimise=optimise).ir
+    ir = compile_program(prepared, name, optimise=optimise).ir
     assert canonical(str(written_anew(ir))) == canonical(ir)
 
 

@@ -17,19 +17,15 @@ from anymetal.passes.simdgroup.facts import (
     WIDTH,
     ZERO,
     Facts,
-    binary,
-    cast,
-    compare,
     constant,
     free_bits,
     known,
     meet,
     normal,
-    select,
-    step,
     wrap,
 )
 from anymetal.passes.simdgroup.rules import GroupShape
+from anymetal.passes.simdgroup.transfer import binary, cast, compare, select, step
 
 BITS = 32
 

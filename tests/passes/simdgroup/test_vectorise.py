@@ -257,5 +257,5 @@ join:
     kernel = kernel_of(body)
     rank = kernel.flow.rank
     rank["yes"], rank["join"] = rank["join"], rank["yes"]
-    with pytest.raises(NotVectorisable, match="before all of them have come"):
+    with pytest.raises(NotVectorisable, match="before all of them have arrived"):
         Vectoriser(kernel, COMPLETE, HEAVIEST).blocks()

@@ -1,4 +1,4 @@
-"""Which values are uniform, patterns or varying, and where lanes part: a fixed point."""
+"""Divergence analysis: which values are uniform, patterns or varying, which branches diverge."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LASTING = frozenset(("self", "simd", "group", "lane", "position", "group_positi
 
 
 class Analysis:
-    """The facts of every value of a kernel. Begins with the best and takes back what fails."""
+    """The facts of every value of a kernel: an optimistic fixed-point iteration."""
 
     def __init__(self, kernel: Kernel, shape: GroupShape) -> None:
         self.kernel = kernel
@@ -26,8 +26,8 @@ class Analysis:
             kernel.buffers.text: UNIFORM,
             kernel.self.text: replace(UNIFORM, tag=("self", 0)),
         }
-        self.divergent: set[str] = set()  # blocks whose branch lanes may take differently
-        self._mixed: set[str] = set()  # blocks whose phis get values from different lanes' ways
+        self.divergent: set[str] = set()  # blocks that end in a divergent branch
+        self._mixed: set[str] = set()  # join points of divergent branches: their phis mix lanes
         for _ in range(_MOST_PASSES):
             if not self._pass():
                 return
@@ -67,11 +67,11 @@ class Analysis:
             if facts.tag is not None and facts.tag[0] == PRIVATE:
                 raise AssertionError("a private array's address in a phi")
             result = facts if result is None else meet(result, facts)
-        # A limit that holds at the start need not hold after a few rounds of a loop.
+        # A limit that holds on entry need not hold after some iterations of a loop.
         return normal(replace(result, limit=None)) if result is not None else UNIFORM
 
     def _is_one_thing(self, instruction: Instruction) -> bool:
-        """Whether lanes bring the same to a phi whichever way they came: a part of the machine."""
+        """Whether a phi has one value on every edge: a constant or a part of the machine."""
         brought = {self.of(operand) for operand in instruction.operands}
         if len(brought) != 1:
             return False
@@ -90,10 +90,10 @@ class Analysis:
 
 
 def private_arrays(kernel: Kernel) -> dict[str, int]:
-    """For each array of a thread, the bytes of the pieces to lay side by side, a lane each.
+    """For each array of a thread, the bytes of the elements that are interleaved over the lanes.
 
-    Possible where the code only steps through it and reads or writes pieces of one size: then
-    equal places of all lanes are neighbours, and one vector. Otherwise 0: a whole copy a lane.
+    Possible where the code only indexes it and loads or stores elements of one size: then the same
+    element of all lanes is one contiguous vector. Otherwise 0: a whole copy for each lane.
     """
     return {
         name: _piece(kernel, name)

@@ -1,4 +1,4 @@
-"""Atomic accesses: lane after lane, and without locks where no other thread can be at it."""
+"""Atomic accesses: serialised over the lanes; without locks where no other thread has access."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def threadgroup_pointers(kernel: Kernel, facts: Mapping[str, Facts]) -> set[str]
                 inside.add(name)
         elif instruction.opcode in _STEPS:
             steps[name] = [operand.text for operand in instruction.operands if operand.type is PTR]
-    # Loops lead round in circles: assume the best, and take back what does not hold.
+    # Pointers may go round loops: an optimistic fixed point.
     inside |= steps.keys()
     while refuted := {n for n in steps if n in inside and not inside.issuperset(steps[n])}:
         inside -= refuted
@@ -77,7 +77,7 @@ class Atomics:
     def together(
         self, instruction: Instruction, operands: list[Value], mask: Operand | None
     ) -> Value:
-        """All lanes at one place, with integers: one update by what all of them bring.
+        """All lanes update one address, with integers: a scan over the lanes and one update.
 
         Each lane gets what it would have found had they come one after the other.
         """
@@ -125,7 +125,7 @@ class Atomics:
         steps: Steps | None,
         mask: Operand | None,
     ) -> Value | None:
-        """Of threadgroup memory, by `atomicrmw`: nobody else is there."""
+        """An `atomicrmw` on threadgroup memory: no other thread accesses it meanwhile."""
         given = operands[1]
 
         def each(taken: list[Operand]) -> Operand:

@@ -21,7 +21,7 @@ from anymetal.passes.simdgroup.slots import Slots
 from anymetal.passes.simdgroup.together import is_invariant, loads_together, stores_together
 from anymetal.passes.simdgroup.values import ALL_LANES, MASK, Code, Value
 
-# What an address is computed with: nothing that reads memory.
+# Address arithmetic: nothing that reads memory.
 _ADDRESS_OPERATIONS = frozenset(
     [
         "getelementptr",
@@ -42,7 +42,7 @@ _ADDRESS_OPERATIONS = frozenset(
 
 @dataclass
 class Scope:
-    """One block being written: its mask (None: all lanes) and the values at hand."""
+    """One block being written: its mask (None: all lanes are active) and the available values."""
 
     label: str
     mask: Operand | None
@@ -117,17 +117,17 @@ class BlockWriter:
             if instruction.result is not None and instruction.result in scope.values:
                 self._slots.keep(instruction.result, scope.values[instruction.result])
                 continue
-            if self._draw_together(block, number, scope):
+            if self._combine(block, number, scope):
                 continue
             value = self._compute(instruction, scope)
             if instruction.result is not None and value is not None:
                 scope.values[instruction.result] = value
                 self._slots.keep(instruction.result, value)
 
-    # ---- accesses drawn together -------------------------------------------------------------
+    # ---- strided accesses combined ------------------------------------------------------------
 
-    def _draw_together(self, block: list[Instruction], number: int, scope: Scope) -> bool:
-        """Writes a load or store together with later ones, if they cover memory only together."""
+    def _combine(self, block: list[Instruction], number: int, scope: Scope) -> bool:
+        """Writes a strided load or store together with later ones that fill its gaps."""
         instruction = block[number]
         if instruction.opcode not in ("load", "store"):
             return False
@@ -135,7 +135,7 @@ class BlockWriter:
         if not self._memory.is_simple(instruction, kind):
             return False
         address = self.operand(instruction.operands[-1], scope)
-        if not self._memory.needs_company(kind, address):
+        if not self._memory.has_gaps(kind, address):
             return False
         search = loads_together if instruction.opcode == "load" else stores_together
         size = self._kernel.types.size(kind)
@@ -158,7 +158,7 @@ class BlockWriter:
         return True
 
     def _ahead(self, operand: Operand, scope: Scope) -> Value | None:
-        """An address that is asked for early, if everything it is made of is known already."""
+        """An address computed ahead of its place, if all its operands are available."""
         name = operand.text
         if not operand.is_name or name in scope.values:
             return self.operand(operand, scope)
@@ -245,7 +245,7 @@ class BlockWriter:
         return self._atomics.update(instruction, operands, steps, scope.mask)
 
     def _steps(self, pointer: str, scope: Scope) -> Steps | None:
-        """How an address was made, where that was one step from a base that all lanes share."""
+        """An address as a uniform base and an index, where it was computed in one step."""
         definition = self._kernel.definitions[pointer][1]
         if definition.opcode != "getelementptr" or len(definition.operands) != 2:
             return None
@@ -265,7 +265,7 @@ class BlockWriter:
         return Steps(base, self.operand(index, scope), "", size)
 
     def _at_hand(self, operand: Operand, scope: Scope) -> bool:
-        """Whether a value that this instruction does not name itself can be had, not made anew."""
+        """Whether a value that is no operand of this instruction is available."""
         name = operand.text
         return not operand.is_name or name in scope.values or self._slots.get(name) is not None
 

@@ -1,4 +1,4 @@
-"""Calls: intrinsics on vectors, and everything else one active lane after the other."""
+"""Calls: elementwise intrinsics on vectors; everything else serialised over the active lanes."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Calls:
     # ---- stops -------------------------------------------------------------------------------
 
     def _stop(self, what: Value, mask: Operand | None) -> None:
-        """A barrier waits for the other simdgroups; at a collective all lanes are here already."""
+        """A barrier waits for the other simdgroups; at a collective all lanes have arrived."""
         code = self._code
         assert what.facts.base is not None
         if what.facts.base & 15 == BARRIER:

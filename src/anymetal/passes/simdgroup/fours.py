@@ -1,4 +1,4 @@
-"""Four values a lane that lie side by side, a float4 say: into four vectors, and back.
+"""Four contiguous values for each lane, a float4 say: deinterleaved into four vectors, and back.
 
 In two steps over vectors of 16, each of two vectors into one. Asked to pick every fourth of 128
 elements at once, LLVM takes three steps for each vector it makes.
@@ -17,7 +17,7 @@ PIECE, _HALF = 16, 8
 
 
 def apart(code: Code, pieces: Sequence[Operand]) -> list[Operand]:
-    """From 128 elements in the order of memory: all lanes' first ones, their second ones, ..."""
+    """Deinterleaves 128 elements: the first ones of all lanes, their second ones, ..."""
     lanes = range(0, 2 * PIECE, FOUR)  # eight lanes in two pieces
     halves: list[list[Operand]] = [[], []]  # first and second ones of eight lanes; third and fourth
     for left, right in zip(pieces[::2], pieces[1::2], strict=True):
@@ -41,7 +41,7 @@ def pieces_of(code: Code, whole: Operand) -> list[Operand]:
 
 
 def joined(code: Code, vectors: Sequence[Operand]) -> Operand:
-    """The other way round."""
+    """Interleaves four vectors."""
     pieces = []
     for start in range(0, WIDTH, PIECE):
         parts = [code.picked(vector, range(start, start + PIECE)) for vector in vectors]

@@ -1,13 +1,19 @@
-"""The control flow of a kernel: order, loops, where branches meet again, and who meets there."""
+"""The control flow of a kernel: block order, loops, reconvergence points and join points."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from anymetal.ir.flow import Graph, Loop, loop_aware_order
+from anymetal.ir.flow import (
+    Graph,
+    Loop,
+    immediate_dominators,
+    loop_aware_order,
+    predecessors,
+)
 
-# Behind every return: where lanes that took different ways out meet.
+# The virtual exit behind every return: where lanes that return in different blocks reconverge.
 EXIT = ""
 
 
@@ -17,23 +23,20 @@ class NotVectorisable(Exception):
 
 @dataclass(frozen=True)
 class Meeting:
-    """What a divergent branch causes: blocks whose phis mix lanes, and loops left at different
-    times."""
+    """What a divergent branch causes: join points, whose phis mix lanes, and loops that lanes leave
+    in different iterations."""
 
     joins: frozenset[str]
     left: tuple[Loop, ...]
 
 
 class Flow:
-    """Answers about one function's graph, in which loops have one latch and one way in."""
+    """Questions about one function's graph, in which loops have one latch and one entry."""
 
     def __init__(self, graph: Graph, entry: str, barriers: Collection[str] = ()) -> None:
         self.entry = entry
         self.successors = graph
-        self.predecessors: dict[str, list[str]] = {label: [] for label in graph}
-        for label, targets in graph.items():
-            for target in targets:
-                self.predecessors[target].append(label)
+        self.predecessors = predecessors(graph)
         self.order, self.loops = loop_aware_order(graph, entry)
         self._meeting_points = self._post_dominators()
         if barriers:
@@ -42,10 +45,10 @@ class Flow:
         self._refuse_irreducible()
 
     def _move_ways_out(self, barriers: Collection[str]) -> None:
-        """Puts blocks that lead to a return, past no barrier, right behind where they branch off.
+        """Moves blocks that reach a return without a barrier directly behind their predecessors.
 
-        Lanes on such a way must be through before the others pass the next barrier, which may
-        stand in the loop that they have left.
+        Lanes on such a path must return before the others pass the next barrier, which may stand
+        in the loop that they have left.
         """
         ahead = self._leading_to(barriers)
         stuck = ahead | self._leading_to({label for loop in self.loops for label in loop.blocks})
@@ -60,7 +63,7 @@ class Flow:
                 self.order.insert(max(map(self.order.index, before)) + 1, label)
 
     def _leading_to(self, blocks: Collection[str]) -> set[str]:
-        """Blocks from which there is a way to one of these, and these."""
+        """Blocks from which one of these can be reached, and these."""
         found, pending = set(blocks), list(blocks)
         while pending:
             for before in self.predecessors[pending.pop()]:
@@ -70,14 +73,14 @@ class Flow:
         return found
 
     def _is_meeting_point(self, label: str, moved: Collection[str]) -> bool:
-        """Whether lanes that part elsewhere wait here for one another."""
+        """Whether a block is the reconvergence point of a branch that stays in its place."""
         return any(
             self._meeting_points[other] == label and len(targets) > 1 and other not in moved
             for other, targets in self.successors.items()
         )
 
     def _parts_for_good(self, label: str) -> bool:
-        """Whether lanes that go different ways here meet at a return, or behind it, only."""
+        """Whether lanes that diverge here reconverge at a return, or behind it, only."""
         meeting = self._meeting_points[label]
         ends = meeting == EXIT or not self.successors[meeting]
         return len(self.successors[label]) > 1 and ends
@@ -99,69 +102,24 @@ class Flow:
         return max(inside, key=lambda loop: len(loop.blocks), default=None)
 
     def exits(self, loop: Loop) -> list[str]:
-        """Blocks outside the loop that it leads to."""
+        """The loop's exit blocks: outside it, with a predecessor inside."""
         targets = (t for label in loop.blocks for t in self.successors[label])
         return list(dict.fromkeys(t for t in targets if t not in loop.blocks))
 
     def meeting_point(self, label: str) -> str:
-        """Where all ways from a block come together first; EXIT if only behind the returns."""
+        """Where lanes reconverge after a block: its immediate post-dominator, perhaps EXIT."""
         return self._meeting_points[label]
 
     def _post_dominators(self) -> dict[str, str]:
-        """Immediate post-dominators, by the usual iteration over the reversed graph."""
-        position = {label: number for number, label in enumerate(self._reverse_postorder())}
-        parent: dict[str, str] = {EXIT: EXIT}
-
-        def common(first: str, second: str) -> str:
-            while first != second:
-                if position[first] > position[second]:
-                    first = parent[first]
-                else:
-                    second = parent[second]
-            return first
-
-        changed = True
-        while changed:
-            changed = False
-            for label in position:
-                if label == EXIT:
-                    continue
-                targets = [t for t in self._targets(label) if t in parent]
-                if not targets:
-                    continue
-                best = targets[0]
-                for target in targets[1:]:
-                    best = common(best, target)
-                if parent.get(label) != best:
-                    parent[label] = best
-                    changed = True
-        for label in self.order:
-            if label not in parent:
-                raise NotVectorisable("a loop never ends")
-        return parent
-
-    def _targets(self, label: str) -> list[str]:
-        return self.successors[label] or [EXIT]
-
-    def _reverse_postorder(self) -> list[str]:
-        """Of the reversed graph, from EXIT."""
-        before: dict[str, list[str]] = {EXIT: [b for b in self.order if not self.successors[b]]}
-        before.update(self.predecessors)
-        seen, finished = {EXIT}, []
-        stack: list[tuple[str, int]] = [(EXIT, 0)]
-        while stack:
-            label, position = stack.pop()
-            for offset, target in enumerate(before[label][position:], position + 1):
-                if target not in seen:
-                    seen.add(target)
-                    stack += [(label, offset), (target, 0)]
-                    break
-            else:
-                finished.append(label)
-        return finished[::-1]
+        """Immediate post-dominators: dominators of the reversed graph, from EXIT."""
+        returns = [label for label in self.order if not self.successors[label]]
+        found = immediate_dominators({EXIT: returns, **self.predecessors}, EXIT)
+        if not found.keys() >= set(self.order):
+            raise NotVectorisable("a loop never ends")
+        return found
 
     def between(self, label: str) -> frozenset[str]:
-        """Blocks that lanes may pass after a branch in `label` before they all meet again."""
+        """Blocks that lanes may execute after a branch in `label` before they reconverge."""
         end = self.meeting_point(label)
         found: set[str] = set()
         pending = [t for t in self.successors[label] if t != end]
@@ -173,7 +131,7 @@ class Flow:
         return frozenset(found)
 
     def divergence(self, label: str) -> Meeting:
-        """What follows when lanes take different ways at the end of `label`."""
+        """The consequences of a divergent branch at the end of `label`."""
         joins: set[str] = set()
         left: list[Loop] = []
         self._spread(self.successors[label], self.innermost_loop(label), joins, left)
@@ -182,7 +140,7 @@ class Flow:
     def _spread(
         self, starts: Iterable[str], loop: Loop | None, joins: set[str], left: list[Loop]
     ) -> None:
-        """Follows the ways from `starts`, without going round `loop`, to where two of them meet."""
+        """Follows paths from `starts` within one iteration of `loop` to where two of them join."""
         way: dict[str, str] = {}
         continues = False
         leaves: list[str] = []

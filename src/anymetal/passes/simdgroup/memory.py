@@ -1,4 +1,4 @@
-"""Loads and stores of 32 lanes: a scalar, a vector, a few vectors and a permutation, a gather."""
+"""Loads and stores of 32 lanes: uniform, contiguous, strided with a shuffle, or gathered."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Access:
 
     @property
     def common_align(self) -> int:
-        """What the places of all lanes are aligned to, also of those that are not active."""
+        """The alignment of all lanes' addresses, inactive lanes included."""
         offsets = self.address.facts.offsets
         assert offsets is not None
         return math.gcd(self.align, *(offset - offsets[0] for offset in offsets))
@@ -123,8 +123,8 @@ class Memory:
             return False
         return not _odd_parts(kind)
 
-    def needs_company(self, kind: Type, address: Value) -> bool:
-        """Whether an access is slow alone, but may not be with its neighbours."""
+    def has_gaps(self, kind: Type, address: Value) -> bool:
+        """Whether an access is strided with gaps, which other accesses may fill."""
         offsets = address.facts.offsets
         if offsets is None or not address.facts.is_pattern:
             return False
@@ -196,7 +196,7 @@ class Memory:
         return code.varying(code.load(wide, result))
 
     def _either(self, condition: Operand, yes: Callable[[], None], no: Callable[[], None]) -> None:
-        """Two ways of doing the same, chosen at run time."""
+        """A fast and a slow form of the same access, chosen at run time."""
         code = self._code
         names = [code.fresh("quick"), code.fresh("slow"), code.fresh("done")]
         code.branch(condition, names[0], names[1])
@@ -208,7 +208,7 @@ class Memory:
         code.label(names[2])
 
     def _fast_load(self, access: Access) -> Callable[[], Operand] | None:
-        """How to load without a gather, if there is a way."""
+        """How to load without a gather, if that is possible."""
         offsets = access.address.facts.offsets
         if offsets is None:
             return None
@@ -255,7 +255,7 @@ class Memory:
         return code.splat(code.load(access.type, place, access.align))
 
     def load_together(self, accesses: list[Access]) -> list[Value]:
-        """Loads that cover a stretch of memory: one wide load, and a permutation each."""
+        """Strided loads that cover a stretch of memory: one wide load, and a shuffle each."""
         code, condition = self._code, accesses[0].address.condition
         if condition is None:
             return [code.varying(loaded) for loaded in self._stretch_load(accesses)]
@@ -290,7 +290,7 @@ class Memory:
         return [self._code.picked(whole, elements) for elements in stretch.taken]
 
     def _sixteens(self, access: Access, stretch: Stretch) -> list[Operand]:
-        """In the order of memory, which LLVM keeps if it is volatile: processors fetch ahead."""
+        """In ascending order, which LLVM keeps if the loads are volatile: it suits prefetchers."""
         code, kind = self._code, vector(fours.PIECE, access.type)
         if access.mask is not None or access.is_invariant:
             return fours.pieces_of(code, self._run_load(access, stretch, 0))
@@ -314,7 +314,7 @@ class Memory:
         return self._code.picked(mask, [lane for _, lane in part])
 
     def store_together(self, accesses: list[Access], values: list[Value]) -> None:
-        """Stores that cover a stretch of memory: a permutation, and one wide store."""
+        """Strided stores that cover a stretch of memory: a shuffle, and one wide store."""
         code, condition = self._code, accesses[0].address.condition
         for value in values:
             code.vector(value)
@@ -462,10 +462,10 @@ class Memory:
         self._code.declared_call(VOID, name, [written, pointers, mask], attributes=aligned)
 
     def _reachable(self, access: Access) -> tuple[Operand, Operand]:
-        """Addresses, and the lanes to be asked for them.
+        """Addresses of a gather or scatter, and its mask.
 
-        Processors gather nothing below 4 bytes, and LLVM writes a branch a lane instead. So lanes
-        that are not active get an address that is always there, and all of them are asked.
+        No processor gathers elements below 4 bytes, and LLVM would write a branch for each lane.
+        So inactive lanes get an address that is always valid, and no lane is masked off.
         """
         code = self._code
         pointers = code.vector(access.address)

@@ -1,4 +1,4 @@
-"""Arithmetic, comparisons, conversions and choices on values, in as few lanes as they need."""
+"""Arithmetic, comparisons, conversions and selects: scalar where uniform, else vectors."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ from anymetal.ir import (
     integer,
     poison,
 )
-from anymetal.passes.simdgroup import facts as lanes
-from anymetal.passes.simdgroup.facts import Facts
+from anymetal.passes.simdgroup import transfer
+from anymetal.passes.simdgroup.facts import ZERO, Facts, free_bits
+from anymetal.passes.simdgroup.facts import constant as constant_facts
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.rules import Rules
 from anymetal.passes.simdgroup.values import Code, Value, vector_type
@@ -103,14 +104,14 @@ class Operations:
                 return code.uniform(self._scalar_binary(instruction, left, right))
             part = instruction.changed(Parts(type=kind.scalar))
             return self._by_part(kind, [left, right], lambda pair: self.binary(part, *pair))
-        facts = lanes.binary(instruction, left.facts, right.facts)
+        facts = transfer.binary(instruction, left.facts, right.facts)
         if facts.is_varying:
             return code.varying(self._vector_binary(instruction, left, right))
         if facts.values is not None:
             return code.known(kind, facts)
         if left.facts.is_uniform and right.facts.is_uniform:
             scalar = self._scalar_binary(instruction, left, right)
-            return Value(kind, replace(facts, offsets=lanes.ZERO), scalar)
+            return Value(kind, replace(facts, offsets=ZERO), scalar)
         base = self._base(instruction, left, right)
         return self._pattern(
             kind, facts, base, [left, right], lambda: self._vector_binary(instruction, left, right)
@@ -144,7 +145,7 @@ class Operations:
         code, opcode = self._code, instruction.opcode
         if opcode in ("or", "xor"):
             pattern, other = (left, right) if left.facts.is_pattern else (right, left)
-            low = lanes.free_bits(pattern.facts)
+            low = free_bits(pattern.facts)
             if low is None or other.facts.base is None or not other.facts.is_uniform:
                 return code.add(left.start, right.start)  # no bits in common
             high = other.facts.base & -low
@@ -187,7 +188,7 @@ class Operations:
                 instruction.type, [left, right], lambda pair: self.compare(part, *pair)
             )
         if instruction.opcode == "icmp":
-            facts = lanes.compare(instruction, left.facts, right.facts)
+            facts = transfer.compare(instruction, left.facts, right.facts)
             if facts.values is not None:
                 return code.known(I1, facts)
         take, make = (code.scalar, code.uniform) if uniform else (code.vector, code.varying)
@@ -206,7 +207,7 @@ class Operations:
         if uniform:
             chooser, a, b = (code.scalar(value) for value in (condition, yes, no))
             return code.uniform(code.select(chooser, a, b, flags))
-        facts = lanes.select(condition.facts, yes.facts, no.facts)
+        facts = transfer.select(condition.facts, yes.facts, no.facts)
         if facts.is_pattern and facts.values is None and condition.facts.is_uniform:
             chosen = code.select(code.scalar(condition), yes.start, no.start)
             return code.settled(kind, facts, chosen)
@@ -232,13 +233,13 @@ class Operations:
         code, before, after = self._code, source.type, instruction.type
         opcode, flags = instruction.opcode, instruction.flags
         if source.facts.is_uniform:
-            facts = lanes.cast(instruction, source.facts, before)
+            facts = transfer.cast(instruction, source.facts, before)
             if facts.values is not None and before is not PTR and after is not PTR:
                 return code.known(after, facts)
             return Value(after, facts, code.cast(opcode, code.scalar(source), after, flags))
         if self._is_compound(before) or self._is_compound(after):
             return self._compound_cast(instruction, source)
-        facts = lanes.cast(instruction, source.facts, before)
+        facts = transfer.cast(instruction, source.facts, before)
 
         def compute() -> Operand:
             return code.cast(opcode, code.vector(source), vector_type(after), flags)
@@ -339,7 +340,7 @@ class Operations:
         result = operands[0]
         named = {id(o): value for o, value in zip(instruction.operands, operands, strict=True)}
         for index, size in self._rules.steps(instruction):
-            value = named.get(id(index)) or self._code.known(I64, lanes.constant(int(index.text)))
+            value = named.get(id(index)) or self._code.known(I64, constant_facts(int(index.text)))
             result = self._moved(result, value, size)
         return result
 
@@ -369,7 +370,7 @@ class Operations:
     def _varying_pointer(
         self, pointer: Value, index: Value, step: int, compute: Compute
     ) -> Operand:
-        """A scalar start and a vector of indices is what gathers like best."""
+        """A scalar base and a vector of indices suits gathers best."""
         code = self._code
         if not pointer.facts.is_uniform:
             return compute()
@@ -435,7 +436,7 @@ class Operations:
             "icmp", None, Parts(type=I1, predicate="eq", operands=operands)
         )
         return self.compare(
-            instruction, index, self._code.known(index.type, lanes.constant(number))
+            instruction, index, self._code.known(index.type, constant_facts(number))
         )
 
 

@@ -8,8 +8,7 @@ from anymetal.ir import FLOAT, I32, PTR, Operand, Type, i32
 from anymetal.machine.layout import Simdgroup
 from anymetal.machine.table import offset_of
 from anymetal.nouns import MAX_GROUP_SIZE
-from anymetal.passes.simdgroup import facts as lanes
-from anymetal.passes.simdgroup.facts import UNIFORM, WIDTH, Facts, Tag
+from anymetal.passes.simdgroup.facts import LANE_NUMBERS, UNIFORM, WIDTH, Facts, Tag
 from anymetal.passes.simdgroup.rules import (
     GROUP,
     GROUP_SIZE,
@@ -35,7 +34,7 @@ def read_machine(code: Code, this: Operand, shape: GroupShape) -> dict[Tag, Valu
         read(PTR, offset, pointer.text)
         machine["self", offset] = Value(PTR, replace(UNIFORM, tag=(tag, 0)), pointer)
     index = read(I32, INDEX)
-    facts = Facts(lanes.LANE_NUMBERS, divisor=WIDTH, limit=MAX_GROUP_SIZE)
+    facts = Facts(LANE_NUMBERS, divisor=WIDTH, limit=MAX_GROUP_SIZE)
     machine["self", INDEX] = Value(I32, facts, index)
     if shape.row == 0:
         positions = _computed_positions(code, index, shape)

@@ -1,4 +1,4 @@
-"""From a kernel's IR to its vectorised form: normalise, take apart, write anew, tidy up."""
+"""The passes of the simdgroup engine: what precedes normalisation by LLVM, and vectorisation."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def drop_group_loop(module: Module) -> None:
 
 @dataclass(frozen=True)
 class Vectorised:
-    """What came of it: whether simdgroups wait for each other."""
+    """The result of vectorisation: whether simdgroups wait for each other."""
 
     has_barriers: bool
 

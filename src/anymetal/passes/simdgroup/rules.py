@@ -1,6 +1,6 @@
-"""Facts of each instruction's result, from the facts of its operands.
+"""The facts of each instruction's result, types and the machine's layout included.
 
-The analysis and the code generator both ask here, so that they cannot disagree.
+Divergence analysis and code generation both use these rules, so that they cannot disagree.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from anymetal.machine.layout import Group, Simdgroup, Thread
 from anymetal.machine.table import offset_of, size_of
 from anymetal.nouns import MAX_GROUP_SIZE
 from anymetal.passes.lower.machine import MATRIX_PARTS
-from anymetal.passes.simdgroup import facts as lanes
+from anymetal.passes.simdgroup import transfer
 from anymetal.passes.simdgroup.facts import (
     LANE_NUMBERS,
     PRIVATE,
@@ -22,6 +22,10 @@ from anymetal.passes.simdgroup.facts import (
     WIDTH,
     ZERO,
     Facts,
+    Tag,
+    constant,
+    known,
+    width_of,
 )
 from anymetal.passes.simdgroup.graph import NotVectorisable
 
@@ -60,7 +64,7 @@ class GroupShape:
                 return Facts(LANE_NUMBERS, divisor=WIDTH, limit=limit, tag=tag)
             return Facts(ZERO, limit=limit, tag=tag)
         if axis == 0:
-            return lanes.known([lane % self.row for lane in range(WIDTH)])
+            return known([lane % self.row for lane in range(WIDTH)])
         if axis == 1:
             rows = tuple(lane // self.row for lane in range(WIDTH))
             return Facts(rows, divisor=1, limit=limit, tag=tag)
@@ -70,8 +74,8 @@ class GroupShape:
 def literal(operand: Operand) -> Facts:
     """Facts of an operand that is no named value."""
     number = operand.integer
-    if number is not None and lanes.width_of(operand.type):
-        return lanes.constant(number)
+    if number is not None and width_of(operand.type):
+        return constant(number)
     return UNIFORM
 
 
@@ -88,19 +92,19 @@ class Rules:
         """`look` gives an operand's facts; phis are the analysis' own business."""
         opcode = instruction.opcode
         if opcode in BINARY:
-            return lanes.binary(
+            return transfer.binary(
                 instruction, look(instruction.operands[0]), look(instruction.operands[1])
             )
         if opcode in CASTS:
             source = instruction.operands[0]
-            return lanes.cast(instruction, look(source), source.type)
+            return transfer.cast(instruction, look(source), source.type)
         if opcode == "icmp":
-            return lanes.compare(
+            return transfer.compare(
                 instruction, look(instruction.operands[0]), look(instruction.operands[1])
             )
         if opcode == "select":
             condition, yes, no = (look(operand) for operand in instruction.operands)
-            return lanes.select(condition, yes, no)
+            return transfer.select(condition, yes, no)
         if opcode == "getelementptr":
             return self._pointer(instruction, look)
         if opcode == "load":
@@ -113,12 +117,12 @@ class Rules:
             return self._called(instruction, look)
         if opcode in ("atomicrmw", "cmpxchg"):
             return VARYING
-        return lanes.combine(*(look(operand) for operand in instruction.operands))
+        return transfer.combine(*(look(operand) for operand in instruction.operands))
 
     def _pointer(self, instruction: Instruction, look: Look) -> Facts:
         pointer = look(instruction.operands[0])
         if instruction.type is not PTR:
-            return lanes.combine(*(look(operand) for operand in instruction.operands))
+            return transfer.combine(*(look(operand) for operand in instruction.operands))
         for index, size in self.steps(instruction):
             pointer = self.step(pointer, look(index), size)
         return pointer
@@ -126,9 +130,9 @@ class Rules:
     def step(self, pointer: Facts, index: Facts, size: int) -> Facts:
         """A pointer moved; arrays of a thread lie spread over the lanes."""
         if pointer.tag is not None and pointer.tag[0] == PRIVATE:
-            moved = lanes.step(replace(pointer, tag=None), index, self.stride(pointer, size))
+            moved = transfer.step(replace(pointer, tag=None), index, self.stride(pointer, size))
             return replace(moved, tag=pointer.tag)
-        return lanes.step(pointer, index, size)
+        return transfer.step(pointer, index, size)
 
     @staticmethod
     def stride(pointer: Facts, size: int) -> int:
@@ -164,14 +168,14 @@ class Rules:
         return VARYING
 
     def _machine_part(
-        self, instruction: Instruction, tag: lanes.Tag, *, all_active: bool
+        self, instruction: Instruction, tag: Tag, *, all_active: bool
     ) -> Facts | None:
         place, offset = tag
         if place == "self" and instruction.type is not (PTR if offset >= SIMD else I32):
             raise NotVectorisable(f"a read of {instruction.type} from a thread's description")
         if place == "self":
             if offset == LANE:
-                return replace(lanes.known(LANE_NUMBERS), tag=("lane", 0))
+                return replace(known(LANE_NUMBERS), tag=("lane", 0))
             if offset == INDEX:
                 return Facts(LANE_NUMBERS, divisor=WIDTH, limit=MAX_GROUP_SIZE)
             if POSITION <= offset < INDEX:
@@ -181,7 +185,7 @@ class Rules:
         if place == "simd" and offset == LEADER:
             return replace(UNIFORM, tag=("leader", 0))
         if place == "simd" and offset == ACTIVE and all_active and instruction.type is I32:
-            return lanes.constant(-1)
+            return constant(-1)
         if place == "group" and instruction.type is I32:
             if GROUP_POSITION <= offset < GROUP_SIZE:
                 return replace(UNIFORM, tag=("group_position", offset // 4))
@@ -204,7 +208,7 @@ class Rules:
         if matrix_part(callee) is not None:
             return VARYING
         if callee.startswith("llvm.") and not callee.startswith(MEMORY_INTRINSICS):
-            return lanes.combine(*(look(operand) for operand in instruction.operands))
+            return transfer.combine(*(look(operand) for operand in instruction.operands))
         return VARYING
 
 

@@ -1,4 +1,5 @@
-"""One active lane after the other: atomics, and functions that were not inlined."""
+"""Serialised execution, one active lane after the other: atomics, and calls that were not
+inlined."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ class Serial:
         return code.assembled(kind, iter(values))
 
     def unrolled(self, kind: Type, operands: list[Value], each: Each) -> Value:
-        """The same for all 32 lanes without a loop, where all are scalars and `each` is little."""
+        """The same for all 32 lanes, unrolled: for scalars, and where `each` is short."""
         code = self._code
         takers = [self._taker_from_memory(operand) for operand in operands]
         result = poison(vector_type(kind))

@@ -21,7 +21,7 @@ class Slot:
 
 
 class Slots:
-    """A slot for every phi, and for every value that another block asks for."""
+    """A slot for every phi, and for every value that is live in another block."""
 
     def __init__(self, code: Code, kernel: Kernel, facts: Mapping[str, Facts]) -> None:
         self._code = code
@@ -45,22 +45,23 @@ class Slots:
                     self._want(operand.text, place, wanted)
         names = {name for name, _ in wanted}
         for name, (_, instruction) in self._kernel.definitions.items():
-            elsewhere = name in names and not self._made_again(name)
+            elsewhere = name in names and not self._is_rematerialised(name)
             if instruction.opcode == "phi" or elsewhere:
                 self._slots[name] = self._new(instruction.type, self._facts[name])
 
     def _want(self, name: str, place: str, wanted: set[tuple[str, str]]) -> None:
-        """Notes that a block uses a value of another one; patterns are computed again there."""
+        """Notes that a block uses a value of another one; patterns are rematerialised there."""
         definition = self._kernel.definitions.get(name)
         if definition is None or definition[0] == place or (name, place) in wanted:
             return
         wanted.add((name, place))
-        if self._made_again(name):
+        if self._is_rematerialised(name):
             for operand in definition[1].operands:
                 self._want(operand.text, place, wanted)
 
-    def _made_again(self, name: str) -> bool:
-        """Patterns cost little and cannot be kept where a condition goes with them."""
+    def _is_rematerialised(self, name: str) -> bool:
+        """Patterns are cheap to rematerialise, and a slot would lose the condition under which they
+        hold."""
         instruction = self._kernel.definitions[name][1]
         facts = self._facts[name]
         if instruction.opcode in ("alloca", "phi"):
@@ -93,7 +94,7 @@ class Slots:
         return [self._code.vector(leaf) for leaf in self._code.leaves_of(value)]
 
     def keep(self, name: str, value: Value) -> None:
-        """Writes a value that all of this block's lanes have just computed."""
+        """Writes a value that all active lanes of this block have just computed."""
         slot = self._slots.get(name)
         if slot is not None:
             self.write(slot, self.scalars(slot, value), None, None)

@@ -1,7 +1,7 @@
-"""Which loads or stores of a block touch one stretch of memory together.
+"""Which strided loads or stores of a block cover one contiguous stretch of memory together.
 
-A thread that reads a float4 reads four floats, 16 bytes from the next thread's. Each load alone is
-a gather; all four are one stretch of memory and a permutation.
+A thread that reads a float4 reads four floats with a stride of 16 bytes between threads. Each load
+alone is a gather; all four are one contiguous load and a shuffle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Peek = Callable[[Instruction], Value | None]
 
 @dataclass(frozen=True)
 class Stretch:
-    """Runs of neighbouring elements, all of one length, and which element each lane takes.
+    """Contiguous runs of elements, all of one length, and which element each lane takes.
 
     Elements are numbered through, run after run.
     """
@@ -49,7 +49,7 @@ class Stretch:
 
 
 def stretch_of(accesses: Sequence[tuple[int, ...]], size: int) -> Stretch | None:
-    """The memory that accesses (an offset a lane) cover: one run without gap, or a few equal."""
+    """The memory that accesses (an offset for each lane) cover: one run, or a few of one length."""
     places = sorted({offset for offsets in accesses for offset in offsets})
     if len(places) * size > WIDEST_BYTES:
         return None
@@ -75,7 +75,7 @@ def is_invariant(load: Instruction) -> bool:
 
 
 def touches_memory(instruction: Instruction) -> bool:
-    """Whether an instruction may change memory, or must not change places with accesses."""
+    """Whether an instruction may write memory, or must not be reordered with accesses."""
     if instruction.opcode in ("store", "atomicrmw", "cmpxchg", "fence"):
         return True
     if instruction.opcode == "load":
@@ -97,7 +97,7 @@ def loads_together(
 ) -> list[Instruction] | None:
     """The loads from `first` on that cover a stretch with it; each one's address is known now.
 
-    `distinct`: no element may belong to several lanes, because some lanes may be missing.
+    `distinct`: no element may belong to several lanes, because some may be masked off.
     """
     members, offsets = [block[first]], [address.facts.offsets]
     for instruction in block[first + 1 :]:

@@ -1,13 +1,14 @@
-"""Writes the function that runs a kernel for 32 lanes at once.
+"""Writes the function that runs a kernel for the 32 lanes of a simdgroup at once.
 
-There are two kinds of copies of a kernel's blocks. While all lanes are active and agree on every
-branch, the full copy runs: the kernel's own control flow, with vectors in place of values. Where
-lanes part, a masked copy of the blocks up to where they all meet again runs under a mask a block,
-in an order in which loops stand together; then the full copy goes on. A simdgroup with fewer than
-32 threads, or of which some lanes have returned, runs in a masked copy of the whole kernel.
+There are two kinds of copies of a kernel's blocks. While all lanes are active and no branch
+diverges, the full copy runs: the kernel's own control flow, with vectors in place of values. After
+a divergent branch a masked copy runs, up to where the lanes reconverge: each block under a mask of
+its own, in an order that keeps loops contiguous; then the full copy continues. A simdgroup with
+fewer than 32 threads, or of which some lanes have returned, runs in a masked copy of the whole
+kernel.
 
-Values that live in more than one block go through variables, which LLVM turns into registers; in
-masked copies only phis need to keep the values of lanes that are elsewhere.
+Values that are live in more than one block go through variables, which LLVM turns into registers;
+in masked copies only phis must preserve the values of inactive lanes.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from anymetal.passes.simdgroup.values import MASK, NO_LANE, Code, Value
 
 
 @dataclass
-class Region:
-    """A masked copy of blocks, shared by all branches that part and meet in one round of a loop.
+class MaskedCopy:
+    """A masked copy of blocks, shared by all branches that diverge and reconverge in one iteration
+    of a loop.
 
-    `ends` are the blocks where lanes may all be together again: there the full copy goes on. The
-    region outside all loops (`loop` is None) also serves simdgroups that never are complete.
+    `ends` are the blocks where all lanes may have reconverged: there the full copy continues. The
+    copy outside all loops (`loop` is None) also serves simdgroups that are never complete.
     """
 
     number: int
@@ -53,7 +55,7 @@ class Vectoriser:
         analysis = Analysis(kernel, shape)
         self._slots = Slots(self._code, kernel, analysis.facts)
         self._block = BlockWriter(self._code, analysis, self._slots)
-        self._regions: dict[Loop | None, Region] = {}
+        self._copies: dict[Loop | None, MaskedCopy] = {}
 
     @property
     def has_barriers(self) -> bool:
@@ -75,8 +77,8 @@ class Vectoriser:
         for label in self._flow.order:
             self._write_full(label)
             self._refuse_too_long()
-        for region in self._regions.values():
-            self._write_region(region)
+        for copy in self._copies.values():
+            self._write_copy(copy)
         code.label("am.done")
         code.ret()
         return code.finish()
@@ -95,7 +97,7 @@ class Vectoriser:
         if self._shape.complete:
             code.jump("full.0")
             return
-        whole = self._region(None)
+        whole = self._copy(None)
         whole.members.update(self._flow.order)
         mask, full = live_lanes(code)
         code.branch(full, "full.0", "am.partial")
@@ -147,35 +149,35 @@ class Vectoriser:
             code.branch(code.icmp("eq", bits, i32(0)), names[1], names[2])
             code.label(names[2])
             with code.aside():
-                self._part_ways(scope, terminator, chosen)
+                self._diverge(scope, terminator, chosen)
         for name, target in zip(names, (yes, no), strict=False):
             code.label(name)
             self._full_edge(scope, target)
 
-    def _part_ways(self, scope: Scope, terminator: Instruction, chosen: Operand) -> None:
-        """From the full copy into a masked one, each lane to the block it wants."""
+    def _diverge(self, scope: Scope, terminator: Instruction, chosen: Operand) -> None:
+        """A divergent branch: from the full copy into a masked one, each lane to its own target."""
         code = self._code
-        region = self._region_after(scope.label)
+        copy = self._copy_after(scope.label)
         brought = [self._brought(scope, target) for target in terminator.labels]
         masks = (chosen, code.inverted(chosen))
         for target, values, mask in zip(terminator.labels, brought, masks, strict=True):
             self._bring(values, mask, boolean(True))
-            self._add_lanes(region, target, mask)
+            self._add_lanes(copy, target, mask)
         first = min(terminator.labels, key=self._flow.rank.__getitem__)
-        code.jump(self._guard(region, self._entered_at(region, first)))
+        code.jump(self._guard(copy, self._entered_at(copy, first)))
 
-    def _entered_at(self, region: Region, label: str) -> str:
-        """The header of the largest loop of a region around a block: loops are entered there."""
+    def _entered_at(self, copy: MaskedCopy, label: str) -> str:
+        """The header of the outermost loop of a copy around a block: loops are entered there."""
         loops = [
             loop
             for loop in self._flow.loops
-            if label in loop.blocks and loop.blocks <= region.members
+            if label in loop.blocks and loop.blocks <= copy.members
         ]
         largest = max(loops, key=lambda loop: len(loop.blocks), default=None)
         return largest.header if largest else label
 
     def _brought(self, scope: Scope, target: str) -> list[tuple[Slot, list[Operand]]]:
-        """What an edge brings to the phis of its target. Read before any of them is written."""
+        """The incoming values of a target's phis on an edge, read before any phi is written."""
         brought = []
         for phi in self._kernel.phis(target):
             assert phi.result is not None
@@ -192,114 +194,115 @@ class Vectoriser:
 
     # ---- masked copies -----------------------------------------------------------------------
 
-    def _region(self, loop: Loop | None) -> Region:
-        if loop not in self._regions:
-            self._regions[loop] = Region(len(self._regions), loop)
-        return self._regions[loop]
+    def _copy(self, loop: Loop | None) -> MaskedCopy:
+        if loop not in self._copies:
+            self._copies[loop] = MaskedCopy(len(self._copies), loop)
+        return self._copies[loop]
 
-    def _region_after(self, label: str) -> Region:
-        """The region for lanes that part at the end of a block."""
+    def _copy_after(self, label: str) -> MaskedCopy:
+        """The masked copy for lanes that diverge at the end of a block."""
         end, between = self._flow.meeting_point(label), self._flow.between(label)
         around = [
             loop
             for loop in self._flow.loops
             if label in loop.blocks and end in loop.blocks and loop.header not in between
         ]
-        region = self._region(min(around, key=lambda loop: len(loop.blocks), default=None))
-        region.members |= between
+        copy = self._copy(min(around, key=lambda loop: len(loop.blocks), default=None))
+        copy.members |= between
         if end != EXIT:
             self._refuse_early_end(between, end)
-            region.ends.add(end)
-        return region
+            copy.ends.add(end)
+        return copy
 
     def _refuse_early_end(self, between: frozenset[str], end: str) -> None:
-        """Where lanes meet is written once; lanes that came later would be lost."""
+        """A reconvergence point is written once, so it comes after every block before it."""
         rank = self._flow.rank
         if max(map(rank.__getitem__, between), default=-1) > rank[end]:
-            raise NotVectorisable("lanes would meet before all of them have come")
+            raise NotVectorisable("lanes would reconverge before all of them have arrived")
 
-    def _mask(self, region: Region, label: str) -> Operand:
-        if label not in region.masks:
-            region.masks[label] = self._code.mask_variable()
-        return region.masks[label]
+    def _mask(self, copy: MaskedCopy, label: str) -> Operand:
+        if label not in copy.masks:
+            copy.masks[label] = self._code.mask_variable()
+        return copy.masks[label]
 
-    def _guard(self, region: Region, label: str) -> str:
-        return f"masked{region.number}.{self._flow.rank[label]}"
+    def _guard(self, copy: MaskedCopy, label: str) -> str:
+        return f"masked{copy.number}.{self._flow.rank[label]}"
 
-    def _add_lanes(self, region: Region, target: str, mask: Operand) -> None:
-        code, variable = self._code, self._mask(region, target)
+    def _add_lanes(self, copy: MaskedCopy, target: str, mask: Operand) -> None:
+        code, variable = self._code, self._mask(copy, target)
         before = code.load(MASK, variable)
         code.store(code.or_(before, mask), variable)
 
-    def _write_region(self, region: Region) -> None:
+    def _write_copy(self, copy: MaskedCopy) -> None:
         code = self._code
         ordered = [
-            label for label in self._flow.order if label in region.members or label in region.ends
+            label for label in self._flow.order if label in copy.members or label in copy.ends
         ]
         for position, label in enumerate(ordered):
             after = code.fresh("after")
-            self._write_guarded(region, label, after)
+            self._write_guarded(copy, label, after)
             self._refuse_too_long()
             code.label(after)
-            for header in self._loops_ending(region, ordered, position):
+            for header in self._loops_ending(copy, ordered, position):
                 onward = code.fresh("onward")
-                again = code.any(code.load(MASK, self._mask(region, header)))
-                code.branch(again, self._guard(region, header), onward)
+                again = code.any(code.load(MASK, self._mask(copy, header)))
+                code.branch(again, self._guard(copy, header), onward)
                 code.label(onward)
             if position + 1 < len(ordered):
-                code.jump(self._guard(region, ordered[position + 1]))
-            elif region.loop is None:
+                code.jump(self._guard(copy, ordered[position + 1]))
+            elif copy.loop is None:
                 code.jump("am.done")
             else:
                 code.unreachable()
 
-    def _write_guarded(self, region: Region, label: str, after: str) -> None:
-        """One block, skipped where no lane wants it; where all do, the full copy takes over."""
-        code, variable = self._code, self._mask(region, label)
-        code.label(self._guard(region, label))
+    def _write_guarded(self, copy: MaskedCopy, label: str, after: str) -> None:
+        """One block, skipped where its mask is empty; where all lanes are active, the full copy
+        takes over."""
+        code, variable = self._code, self._mask(copy, label)
+        code.label(self._guard(copy, label))
         mask = code.load(MASK, variable)
         code.store(NO_LANE, variable)
         bits = code.bits(mask)
         body = code.fresh("body")
-        if label in region.ends:
+        if label in copy.ends:
             together = code.fresh("apart")
             code.branch(code.icmp("eq", bits, i32(-1)), self._full_name(label), together)
             code.label(together)
-            if label not in region.members:
+            if label not in copy.members:
                 code.jump(after)
                 return
         code.branch(code.icmp("ne", bits, i32(0)), body, after)
         code.label(body)
-        self._write_masked(region, label, mask)
+        self._write_masked(copy, label, mask)
         code.jump(after)
 
-    def _loops_ending(self, region: Region, ordered: list[str], position: int) -> list[str]:
+    def _loops_ending(self, copy: MaskedCopy, ordered: list[str], position: int) -> list[str]:
         """Headers of the loops whose last block stands at `position`, innermost first."""
         ending = [
             loop
             for loop in self._flow.loops
-            if loop.blocks <= region.members
+            if loop.blocks <= copy.members
             and max(map(self._flow.rank.__getitem__, loop.blocks))
             == self._flow.rank[ordered[position]]
         ]
         return [loop.header for loop in sorted(ending, key=lambda loop: len(loop.blocks))]
 
-    def _write_masked(self, region: Region, label: str, mask: Operand) -> None:
+    def _write_masked(self, copy: MaskedCopy, label: str, mask: Operand) -> None:
         scope = Scope(label, mask)
         self._block.write(scope)
         terminator = self._kernel.blocks[label][-1]
         if terminator.opcode in ("ret", "unreachable"):
             return
-        ways = self._ways(scope, terminator, mask)
-        brought = [self._brought(scope, target) for target, _, _ in ways]
-        for (target, share, taken), values in zip(ways, brought, strict=True):
+        edges = self._edges(scope, terminator, mask)
+        brought = [self._brought(scope, target) for target, _, _ in edges]
+        for (target, share, taken), values in zip(edges, brought, strict=True):
             self._bring(values, share, taken)
-            self._add_lanes(region, target, share)
+            self._add_lanes(copy, target, share)
 
-    def _ways(
+    def _edges(
         self, scope: Scope, terminator: Instruction, mask: Operand
     ) -> list[tuple[str, Operand, Operand | None]]:
-        """The ways out of a block: target, the lanes that go there, whether there are any."""
+        """The edges out of a block: target, mask of the lanes that take it, whether it is taken."""
         if not terminator.operands:
             return [(terminator.labels[0], mask, None)]
         condition = self._block.operand(terminator.operands[0], scope)
@@ -313,7 +316,7 @@ class Vectoriser:
         ]
 
     def _share(self, scope: Scope, condition: Value, wanted: bool) -> tuple[Operand, Operand]:
-        """The lanes that take one way out of a branch, and whether there are any."""
+        """The mask of the lanes that take one edge of a branch, and whether any does."""
         code = self._code
         assert scope.mask is not None
         if condition.facts.is_uniform:

@@ -21,7 +21,7 @@ from anymetal.engines.cpu.lowering import lower
 from anymetal.engines.cpu.runtime import Runtime, runtime, start_early
 from anymetal.engines.cpu.target import HOST
 from anymetal.errors import EngineError, Unsuitable
-from anymetal.ir import parse
+from anymetal.ir import Module, parse
 from anymetal.machine.layout import THREADGROUP_ARGUMENTS
 from anymetal.nouns import Program
 from anymetal.passes.lower.coroutine import COROUTINE, make_coroutine
@@ -91,7 +91,7 @@ class _Code:
 class _Written:
     """Vector code for one shape, before LLVM makes machine code of it."""
 
-    text: str
+    module: Module
     result: Vectorised
 
     def compiled(self) -> tuple[bytes, dict[str, Any]]:
@@ -105,12 +105,9 @@ class _Written:
             ) from error
 
     def _machine_code(self) -> bytes:
-        text = jit.in_registers(self.text)
         if self.result.has_barriers:
-            module = parse(text)
-            make_coroutine(module, _FRAME_ALIGNMENT)
-            text = str(module)
-        return jit.object_code(text, level=1, vectorise=False)
+            make_coroutine(self.module, _FRAME_ALIGNMENT)
+        return jit.object_code(jit.in_registers(str(self.module)), level=1, vectorise=False)
 
 
 def _write(ir: str, shape: GroupShape, heaviest: int) -> _Written:
@@ -119,7 +116,7 @@ def _write(ir: str, shape: GroupShape, heaviest: int) -> _Written:
         result = vectorise(module, shape, heaviest)
     except NotVectorisable as error:
         raise Unsuitable(str(error)) from None
-    return _Written(str(module), result)
+    return _Written(module, result)
 
 
 class SimdgroupExecutable(CpuExecutable):
