@@ -6,9 +6,9 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 import pytest
+from tests.msl.sources import compile_program
 
 from anymetal.ir import Instruction, Module, UnknownInstruction, parse
-from anymetal.msl.compile import compile_program
 from anymetal.msl.prepare import prepare
 from anymetal.nouns import Source
 
