@@ -6,12 +6,12 @@ argument that requires one they raise instead of losing it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from anymetal.ops.declare import variants
+from anymetal.ops.declare import FLOATS, Case, Cost, operator, variants
 from anymetal.ops.declare.checks import (
     check_dtype,
     check_like,
@@ -19,11 +19,11 @@ from anymetal.ops.declare.checks import (
     check_size,
     check_writable,
 )
-from anymetal.ops.declare.declare import DEVICES, FLOATS, LIBRARY, NAMESPACE
-from anymetal.ops.declare.kernel_file import SUFFIXES, kernel_file
+from anymetal.ops.declare.kernel_file import SUFFIXES
 from anymetal.ops.declare.layout import group_shape
 from anymetal.ops.paged.formats import (
     CACHES,
+    FP8,
     Scale,
     as_scale,
     cache_format,
@@ -34,7 +34,7 @@ from anymetal.ops.paged.formats import (
 )
 from anymetal.policy.policy import choose
 
-KERNELS = kernel_file("paged/blocks.metal")
+SOURCE = "blocks.metal"
 INDICES = (torch.int32, torch.int64)
 # Words that blocks are copied in, by their size in bytes; the widest one where blocks are dense.
 _WORDS = {1: "uchar", 2: "ushort", 4: "uint", 16: "uint4"}
@@ -43,49 +43,94 @@ Tensor = torch.Tensor
 Pairs = Tensor | Sequence[tuple[int, int]]
 
 
-class CacheWrite:
-    """An operator that changes caches: registered for every device, and refused a gradient."""
-
-    def __init__(
-        self, schema: str, check: Callable[..., None], run: Callable[..., None], why: str
-    ) -> None:
-        self.name = schema.split("(", 1)[0]
-        self._why = why
-        LIBRARY.define(schema)  # type: ignore[no-untyped-call]
-        for key in DEVICES:
-            LIBRARY.impl(self.name, run, key)  # type: ignore[no-untyped-call]
-        LIBRARY.impl(self.name, self._above, "Autograd")  # type: ignore[no-untyped-call]
-        torch.library.register_fake(f"{NAMESPACE}::{self.name}", check, lib=LIBRARY)
-        self._arguments = getattr(torch.ops.anymetal, self.name).default._schema.arguments
-
-    def __call__(self, *args: Any) -> None:
-        getattr(torch.ops.anymetal, self.name)(*args)
-
-    def _above(self, *args: Any, **kwargs: Any) -> None:
-        given = [*args, *kwargs.values()]
-        if torch.is_grad_enabled() and any(t.requires_grad for t in _tensors(given)):
-            raise RuntimeError(f"{NAMESPACE}::{self.name} has no gradient: {self._why}")
-        with torch._C._AutoDispatchBelowAutograd():
-            getattr(torch.ops.anymetal, self.name)(*args, **kwargs)
-        # What autograd kept of these tensors is no longer true; this lets it notice.
-        torch.autograd.graph.increment_version(
-            [t for t in _tensors(self._written(args, kwargs)) if not t.is_inference()]
-        )
-
-    def _written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        named = dict(zip((a.name for a in self._arguments), args, strict=False)) | kwargs
-        return [named[a.name] for a in self._arguments if a.alias_info and a.alias_info.is_write]
-
-
-def _tensors(values: Sequence[Any]) -> list[Tensor]:
-    flat = [item for value in values for item in (value if isinstance(value, list) else [value])]
-    return [item for item in flat if isinstance(item, Tensor)]
-
-
 # --- new keys and values --------------------------------------------------------------------------
 
 
-def _check_reshape(
+def _check_dense_heads(operator: str, name: str, cache: Tensor) -> None:
+    if cache.shape[-1] > 1 and cache.stride(-1) != 1:
+        raise ValueError(
+            f"{operator}: argument '{name}' of shape {list(cache.shape)} has strides"
+            f" {list(cache.stride())}, but the elements of a head must stand side by side"
+        )
+
+
+def _check_slots(slots: Tensor, cache: Tensor) -> None:
+    """Slots that exist, none of them twice: two tokens in one would be written in any order."""
+    most = cache.shape[0] * cache.shape[1]
+    largest = int(slots.max()) if slots.numel() else -1
+    if largest >= most:
+        raise ValueError(
+            f"reshape_and_cache: argument 'slot_mapping' holds {largest}, but 'key_cache' has"
+            f" {most} slots ({cache.shape[0]} blocks of {cache.shape[1]})"
+        )
+    used, times = torch.unique(slots[slots >= 0], return_counts=True)
+    if times.numel() and int(times.max()) > 1:
+        twice = int(used[times.argmax()])
+        raise ValueError(
+            f"reshape_and_cache: argument 'slot_mapping' holds {twice} {int(times.max())} times;"
+            " a slot takes one token"
+        )
+
+
+def _write_with_torch(
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    slot_mapping: Tensor,
+    kv_cache_dtype: str = "auto",
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
+) -> None:
+    used = slot_mapping >= 0
+    slots = slot_mapping[used]
+    block_size = key_cache.shape[1]
+    kind = FP8.get("fp8_e4m3" if kv_cache_dtype == "fp8" else kv_cache_dtype)
+    for given, cache, scale in ((key, key_cache, k_scale), (value, value_cache, v_scale)):
+        new = given[used] if scale is None else given[used] / scale.reshape(-1, 1)
+        if cache.dtype == torch.uint8 and kind is not None:
+            new = new.to(kind).view(torch.uint8)
+        cache[slots // block_size, slots % block_size] = new.to(cache.dtype)
+
+
+def _write_case(tokens: int, cache: tuple[int, ...], form: str = "auto", scales: int = 0) -> Case:
+    """`cache` is the shape of one; the last token goes nowhere. `scales`: 1, or one a head."""
+
+    def make(
+        dtype: torch.dtype, device: torch.device, generator: torch.Generator
+    ) -> tuple[list[Any], dict[str, Any]]:
+        new = [torch.randn(tokens, *cache[2:], generator=generator).to(dtype) for _ in range(2)]
+        slots = torch.randperm(cache[0] * cache[1], generator=generator)[:tokens]
+        slots[-1:] = -1
+        kept = torch.uint8 if form in FP8 else dtype
+        caches = [torch.zeros(cache, dtype=kept) for _ in range(2)]
+        more = [0.5 + torch.rand(scales, generator=generator) for _ in range(2 if scales else 0)]
+        given = [t.to(device) for t in (*new, *caches, slots)]
+        return [*given, form, *(scale.to(device) for scale in more)], {}
+
+    words = [f"{tokens} tokens into", "x".join(map(str, cache)), form, f"{scales} scales"]
+    return Case(" ".join(words), make)
+
+
+@operator(
+    source=SOURCE,
+    reference=_write_with_torch,
+    mutates=["key_cache", "value_cache"],
+    no_gradient="a cache is written while decoding. Call it under torch.no_grad(), or detach its"
+    " arguments",
+    cases=[
+        _write_case(0, (2, 4, 1, 8)),
+        _write_case(1, (1, 1, 1, 1)),
+        _write_case(7, (3, 5, 2, 33), scales=2),
+        _write_case(33, (5, 16, 4, 32)),
+        _write_case(9, (2, 8, 3, 31), "fp8_e4m3", scales=1),
+    ],
+    bench=[_write_case(512, (64, 16, 8, 128)), _write_case(512, (64, 16, 8, 128), "fp8_e4m3")],
+    cost=lambda key, value, *_, **__: Cost(
+        read=key.nbytes + value.nbytes, write=key.nbytes + value.nbytes
+    ),
+)
+def _reshape_and_cache(
     key: Tensor,
     value: Tensor,
     key_cache: Tensor,
@@ -117,33 +162,8 @@ def _check_reshape(
     check_scale(name, "v_scale", v_scale, key_cache)
 
 
-def _check_dense_heads(operator: str, name: str, cache: Tensor) -> None:
-    if cache.shape[-1] > 1 and cache.stride(-1) != 1:
-        raise ValueError(
-            f"{operator}: argument '{name}' of shape {list(cache.shape)} has strides"
-            f" {list(cache.stride())}, but the elements of a head must stand side by side"
-        )
-
-
-def _check_slots(slots: Tensor, cache: Tensor) -> None:
-    """Slots that exist, none of them twice: two tokens in one would be written in any order."""
-    most = cache.shape[0] * cache.shape[1]
-    largest = int(slots.max()) if slots.numel() else -1
-    if largest >= most:
-        raise ValueError(
-            f"reshape_and_cache: argument 'slot_mapping' holds {largest}, but 'key_cache' has"
-            f" {most} slots ({cache.shape[0]} blocks of {cache.shape[1]})"
-        )
-    used, times = torch.unique(slots[slots >= 0], return_counts=True)
-    if times.numel() and int(times.max()) > 1:
-        twice = int(used[times.argmax()])
-        raise ValueError(
-            f"reshape_and_cache: argument 'slot_mapping' holds {twice} {int(times.max())} times;"
-            " a slot takes one token"
-        )
-
-
-def _reshape(
+@_reshape_and_cache.run
+def _(
     key: Tensor,
     value: Tensor,
     key_cache: Tensor,
@@ -153,9 +173,6 @@ def _reshape(
     k_scale: Tensor | None = None,
     v_scale: Tensor | None = None,
 ) -> None:
-    _check_reshape(
-        key, value, key_cache, value_cache, slot_mapping, kv_cache_dtype, k_scale, v_scale
-    )
     if slot_mapping.is_cpu:
         _check_slots(slot_mapping, key_cache)
     if not key.numel():
@@ -177,7 +194,9 @@ def _reshape(
         "value_cache": _cache_strides(caches[1]),
     }
     variants.record("reshape_and_cache", key.dtype, f"elementwise_{form}", 1)
-    kernel = KERNELS.kernel(f"reshape_and_cache_{SUFFIXES[key.dtype]}_{form}", key.device)
+    kernel = _reshape_and_cache.kernels.kernel(
+        f"reshape_and_cache_{SUFFIXES[key.dtype]}_{form}", key.device
+    )
     kernel(
         key, value, *caches, slots, scales_for(k_scale, key_cache), scales_for(v_scale, key_cache),
         numbers,
@@ -249,8 +268,61 @@ def _check_cache(operator: str, name: str, cache: Tensor, *, is_written: bool = 
         check_writable(operator, name, cache)
 
 
-def _check_copy(
-    key_caches: Sequence[Tensor], value_caches: Sequence[Tensor], block_mapping: Tensor
+def _copy_with_torch(
+    key_caches: list[Tensor], value_caches: list[Tensor], block_mapping: Tensor
+) -> None:
+    for cache in (*key_caches, *value_caches):
+        _swap_with_torch(cache, cache, block_mapping)
+
+
+def _swap_with_torch(source: Tensor, target: Tensor, block_mapping: Tensor) -> None:
+    read, written = (block_mapping[:, i].long() for i in range(2))
+    target[written.to(target.device)] = source[read.to(source.device)].to(target.device)
+
+
+def _blocks_case(pairs: int, cache: tuple[int, ...], layers: int = 0) -> Case:
+    """Pairs of the first blocks and later ones; with `layers`, two lists of so many caches."""
+
+    def make(
+        dtype: torch.dtype, device: torch.device, generator: torch.Generator
+    ) -> tuple[list[Any], dict[str, Any]]:
+        caches = [
+            torch.randn(cache, generator=generator).to(dtype).to(device)
+            for _ in range(max(2 * layers, 2))
+        ]
+        blocks = torch.randperm(cache[0], generator=generator)
+        mapping = torch.stack((blocks[:pairs], blocks[pairs : 2 * pairs]), 1).to(device)
+        given = [caches[:layers], caches[layers:]] if layers else caches
+        return [*given, mapping], {}
+
+    words = [f"{pairs} pairs of", "x".join(map(str, cache)), f"{layers} layers" if layers else ""]
+    return Case(" ".join(words).strip(), make)
+
+
+def _copy_cost(*args: Any) -> Cost:
+    """As many blocks as there are pairs, of each cache that is written."""
+    *caches, pairs = args
+    written = caches[0] + caches[1] if isinstance(caches[0], list) else caches[1:]
+    size = sum(cache.nbytes // max(len(cache), 1) for cache in written) * len(pairs)
+    return Cost(read=size, write=size)
+
+
+@operator(
+    source=SOURCE,
+    reference=_copy_with_torch,
+    mutates=["key_caches", "value_caches"],
+    no_gradient="caches are not differentiated. Call it under torch.no_grad()",
+    cases=[
+        _blocks_case(0, (2, 4, 1, 8), layers=1),
+        _blocks_case(1, (2, 1, 1, 1), layers=1),
+        _blocks_case(2, (5, 3, 2, 33), layers=2),
+        _blocks_case(3, (9, 16, 2, 32), layers=1),
+    ],
+    bench=[_blocks_case(64, (256, 16, 8, 128), layers=1)],
+    cost=_copy_cost,
+)
+def _copy_blocks(
+    key_caches: list[Tensor], value_caches: list[Tensor], block_mapping: Tensor
 ) -> None:
     name = "copy_blocks"
     if len(key_caches) != len(value_caches):
@@ -269,10 +341,8 @@ def _check_copy(
     _check_mapping(name, block_mapping)
 
 
-def _copy(
-    key_caches: Sequence[Tensor], value_caches: Sequence[Tensor], block_mapping: Tensor
-) -> None:
-    _check_copy(key_caches, value_caches, block_mapping)
+@_copy_blocks.run
+def _(key_caches: list[Tensor], value_caches: list[Tensor], block_mapping: Tensor) -> None:
     caches = [*key_caches, *value_caches]
     if block_mapping.is_cpu:
         for cache in caches:
@@ -281,7 +351,21 @@ def _copy(
         _copy_pairs("copy_blocks", cache, cache, block_mapping)
 
 
-def _check_swap(source: Tensor, target: Tensor, block_mapping: Tensor) -> None:
+@operator(
+    source=SOURCE,
+    reference=_swap_with_torch,
+    mutates=["target"],
+    no_gradient="caches are not differentiated. Call it under torch.no_grad()",
+    cases=[
+        _blocks_case(0, (2, 4, 1, 8)),
+        _blocks_case(1, (2, 1, 1, 1)),
+        _blocks_case(2, (5, 3, 2, 33)),
+        _blocks_case(3, (9, 16, 2, 32)),
+    ],
+    bench=[_blocks_case(64, (256, 16, 8, 128))],
+    cost=_copy_cost,
+)
+def _swap_blocks(source: Tensor, target: Tensor, block_mapping: Tensor) -> None:
     name = "swap_blocks"
     _check_cache(name, "source", source, is_written=False)
     _check_cache(name, "target", target)
@@ -292,8 +376,8 @@ def _check_swap(source: Tensor, target: Tensor, block_mapping: Tensor) -> None:
     _check_mapping(name, block_mapping)
 
 
-def _swap(source: Tensor, target: Tensor, block_mapping: Tensor) -> None:
-    _check_swap(source, target, block_mapping)
+@_swap_blocks.run
+def _(source: Tensor, target: Tensor, block_mapping: Tensor) -> None:
     if block_mapping.is_cpu:
         _check_pairs("swap_blocks", block_mapping, source, target)
     if source.device == target.device:
@@ -324,7 +408,7 @@ def _copy_pairs(operator: str, source: Tensor, target: Tensor, pairs: Tensor) ->
         columns, rows = slots * heads * size // elements, 1
     variants.record(operator, torch.float32, "elementwise", 4 if word == 16 else 1)
     read, written = (t.view(torch.uint8) if word == 16 else stored(t) for t in (source, target))
-    KERNELS.kernel(f"copy_blocks_{_WORDS[word]}", source.device)(
+    _copy_blocks.kernels.kernel(f"copy_blocks_{_WORDS[word]}", source.device)(
         read, written, pairs.to(source.device, torch.int64).contiguous(),
         numbers,
         threads=(columns, rows, len(pairs)),
@@ -344,28 +428,7 @@ def _word(caches: Sequence[Tensor]) -> int:
     return 16
 
 
-# --- operators and public functions ---------------------------------------------------------------
-
-_reshape_and_cache = CacheWrite(
-    "reshape_and_cache(Tensor key, Tensor value, Tensor(a!) key_cache, Tensor(b!) value_cache,"
-    ' Tensor slot_mapping, str kv_cache_dtype="auto", Tensor? k_scale=None,'
-    " Tensor? v_scale=None) -> ()",
-    _check_reshape,
-    _reshape,
-    "a cache is written while decoding. Call it under torch.no_grad(), or detach its arguments",
-)
-_copy_blocks = CacheWrite(
-    "copy_blocks(Tensor(a!)[] key_caches, Tensor(b!)[] value_caches, Tensor block_mapping) -> ()",
-    _check_copy,
-    _copy,
-    "caches are not differentiated. Call it under torch.no_grad()",
-)
-_swap_blocks = CacheWrite(
-    "swap_blocks(Tensor source, Tensor(a!) target, Tensor block_mapping) -> ()",
-    _check_swap,
-    _swap,
-    "caches are not differentiated. Call it under torch.no_grad()",
-)
+# --- public functions -----------------------------------------------------------------------------
 
 
 def reshape_and_cache(
