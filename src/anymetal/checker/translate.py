@@ -13,7 +13,7 @@ from anymetal.checker.records import RawFinding
 from anymetal.checker.unwritten import Unwritten
 from anymetal.checker.views import BufferView
 from anymetal.machine import shadow
-from anymetal.machine.layout import Wait
+from anymetal.machine.layout import Wait, waits_for
 from anymetal.machine.shadow import Access
 from anymetal.msl.initialisers import author_name
 from anymetal.nouns import SIMDGROUP
@@ -175,4 +175,4 @@ _SUSPEND_WORDS = {
 
 
 def _suspend_words(what: int) -> str:
-    return _SUSPEND_WORDS[Wait(what & 15)]
+    return _SUSPEND_WORDS[waits_for(what)]

@@ -13,18 +13,33 @@ from anymetal.nouns import MAX_GROUP_SIZE, SIMDGROUP
 
 SLOT_BYTES = 64  # the widest value one lane brings to a collective
 THREADGROUP_ARGUMENTS = 31
+WAIT_BITS = 4  # the low bits of am_thread::site and of the word given to am_suspend: an am_wait
+WAIT_MASK = (1 << WAIT_BITS) - 1
+SCOPE_SHIFT = 12  # of the scope of a barrier, behind its memory flags
 
 INCLUDE_DIR = Path(__file__).parent / "include"
 
 
 class Wait(Enumeration):
-    """What a thread waits for when it suspends. Kept in the low four bits of `am_thread::site`."""
+    """What a thread waits for when it suspends. Kept in the low bits of `am_thread::site`."""
 
     FINISHED = 0
     THREADGROUP_BARRIER = 1, "all live threads of the threadgroup"
     SIMDGROUP_BARRIER = 2, "the live lanes standing at this site"
     COLLECTIVE = 3, "the live lanes standing at this site"
     LOOP_END = 4, "likewise; inserted where a kernel becomes a coroutine"
+
+
+def waits_for(word: int) -> Wait:
+    """What a thread waits for, from its `site` or from the word given to am_suspend."""
+    return Wait(word & WAIT_MASK)
+
+
+class MemoryFlags(Enumeration):
+    """The memory that a barrier orders: behind the am_wait in the word given to am_suspend."""
+
+    DEVICE = 1
+    THREADGROUP = 2
 
 
 class Described(Enumeration):
@@ -83,9 +98,7 @@ class Simdgroup(Structure):
 class Thread(Structure):
     """One thread."""
 
-    site = member(
-        "unsigned", note="where it stands: site number << 4 | am_wait; written before each suspend"
-    )
+    site = member("unsigned", note="where it stands: site number << AM_WAIT_BITS | am_wait")
     lane = member("unsigned", note="thread_index_in_simdgroup")
     position = member("unsigned", 3, note="thread_position_in_threadgroup")
     index = member("unsigned", note="thread_index_in_threadgroup")
@@ -111,9 +124,13 @@ HEADER = Header(
         "AM_SLOT_BYTES": SLOT_BYTES,
         "AM_THREADGROUP_ARGUMENTS": THREADGROUP_ARGUMENTS,
         "AM_MAX_THREADS": MAX_GROUP_SIZE,
+        "AM_WAIT_BITS": WAIT_BITS,
+        "AM_WAIT_MASK": WAIT_MASK,
+        "AM_SCOPE_SHIFT": SCOPE_SHIFT,
     },
     enums=(
         Enum.of(Wait, "am_wait"),
+        Enum.of(MemoryFlags, "am_memory_flags", "AM_ORDERS_"),
         Enum.of(Described, "am_description_flags"),
         Enum.of(LogKind, "am_log_kind", "AM_LOG_"),
     ),

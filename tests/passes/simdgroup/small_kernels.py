@@ -10,6 +10,7 @@ import llvmlite.binding as llvm
 
 from anymetal.engines.cpu import jit
 from anymetal.ir import Module, parse
+from anymetal.machine import layout
 from anymetal.passes.lower.machine import THREAD_MAIN
 from anymetal.passes.simdgroup.kernel import Kernel, read_kernel
 from anymetal.passes.simdgroup.prepare import HEAVIEST, Vectorised, vectorise
@@ -107,16 +108,15 @@ def full_blocks(text: str) -> list[str]:
 
 
 class Simdgroup:
-    """The memory of one simdgroup, as machine.h lays it out, and buffers of 4-byte words."""
+    """The memory of one simdgroup, and buffers of 4-byte words."""
 
     def __init__(self, threads: int = 32) -> None:
         self._threads = threads
 
     def run(self, text: str, buffers: Sequence[ctypes.Array]) -> None:
-        simd = ctypes.create_string_buffer(16 + 64 + 96 * 64)
-        simd[12:16] = self._threads.to_bytes(4, "little")
-        group = (ctypes.c_uint32 * 128)(0, 0, 0, 32, 1, 1, 32, 1, 1, 1, 1, 1)
-        thread = (ctypes.c_uint64 * 5)(0, 0, 0, ctypes.addressof(simd), ctypes.addressof(group))
+        simd = layout.Simdgroup(threads=self._threads)
+        group = layout.Group(size=(32, 1, 1), nominal_size=(32, 1, 1), groups=(1, 1, 1))
+        thread = layout.Thread(simd=ctypes.addressof(simd), group=ctypes.addressof(group))
         table = (ctypes.c_void_p * max(len(buffers), 1))(*map(ctypes.addressof, buffers))
         code = jit.LoadedCode(jit.object_code(jit.in_registers(text), 1, vectorise=False))
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)

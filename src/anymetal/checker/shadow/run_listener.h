@@ -50,29 +50,32 @@ struct Listener {
     report_divergence(group, threads);
     unsigned flags = ~0u;
     for (unsigned i = 0; i < group.threads; ++i)
-      if (threads[i].site != AM_FINISHED) flags &= launch->suspends[threads[i].site >> 4] >> 4;
+      if (threads[i].site != AM_FINISHED) flags &= flags_at(threads[i].site);
     am_checks& checks = launch->checks;
     checks.executed = ++checks.epoch;
-    if (flags & kFlagDevice) checks.ordered[AM_DEVICE] = checks.epoch;
-    if (flags & kFlagThreadgroup) checks.ordered[AM_THREADGROUP] = checks.epoch;
+    if (flags & AM_ORDERS_DEVICE) checks.ordered[AM_DEVICE] = checks.epoch;
+    if (flags & AM_ORDERS_THREADGROUP) checks.ordered[AM_THREADGROUP] = checks.epoch;
   }
 
   void lanes_met(const am_simdgroup& simd, const am_thread* lanes, unsigned site, unsigned active) {
     judge_pending(*launch);
-    unsigned kind = site & 15;
+    unsigned kind = site & AM_WAIT_MASK;
     if (kind == AM_LOOP_END) return;
     unsigned all = simd.threads == AM_SIMD_WIDTH ? ~0u : (1u << simd.threads) - 1;
     if (active != all) report_partial(lanes, site, active);
     if (kind != AM_SIMDGROUP_BARRIER) return;
-    unsigned flags = launch->suspends[site >> 4] >> 4;
+    unsigned flags = flags_at(site);
     unsigned epoch = ++launch->checks.epoch;
     launch->simd_executed[simd.index] = epoch;
-    if (flags & kFlagDevice) launch->simd_ordered[AM_DEVICE][simd.index] = epoch;
-    if (flags & kFlagThreadgroup) launch->simd_ordered[AM_THREADGROUP][simd.index] = epoch;
+    if (flags & AM_ORDERS_DEVICE) launch->simd_ordered[AM_DEVICE][simd.index] = epoch;
+    if (flags & AM_ORDERS_THREADGROUP) launch->simd_ordered[AM_THREADGROUP][simd.index] = epoch;
   }
 
  private:
-  static constexpr unsigned kFlagDevice = 1, kFlagThreadgroup = 2;  // metal::mem_flags
+  // The memory flags that the barrier of a site was given.
+  unsigned flags_at(unsigned site) const {
+    return launch->suspends[site >> AM_WAIT_BITS] >> AM_WAIT_BITS;
+  }
 
   // Threads at different barriers are an error; some at a barrier that others never reach, a
   // warning.
@@ -86,7 +89,8 @@ struct Listener {
       } else if (!first) {
         first = &thread;
       } else if (thread.site != first->site) {
-        report(AM_ERROR, AM_BARRIER_DIVERGENCE, thread.site, i, first->site >> 4, first->index, 0);
+        report(AM_ERROR, AM_BARRIER_DIVERGENCE, thread.site, i, first->site >> AM_WAIT_BITS,
+               first->index, 0);
         return;
       }
     }
@@ -105,7 +109,7 @@ struct Listener {
     am_finding finding = {};
     finding.kind = kind;
     finding.severity = severity;
-    finding.site = site >> 4;
+    finding.site = site >> AM_WAIT_BITS;
     finding.other_site = other_site;
     finding.region = kUnknownRegion;
     finding.thread = thread;

@@ -181,7 +181,7 @@ struct GroupState {
     unsigned lowest = kNoSite;
     for (unsigned lane = 0; lane < lanes; ++lane) {
       unsigned site = lane_threads[lane].site;
-      bool meets = (site & 15) >= AM_SIMDGROUP_BARRIER;
+      bool meets = (site & AM_WAIT_MASK) >= AM_SIMDGROUP_BARRIER;
       lowest = meets && site < lowest ? site : lowest;
     }
     return lowest;

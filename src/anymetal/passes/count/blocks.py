@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from anymetal.ir import I64, PTR, Block, Builder, Function, Instruction, Module, Operand, i64
-from anymetal.machine.layout import Wait
+from anymetal.machine.layout import Wait, waits_for
 from anymetal.machine.shadow import Access as Kind
 from anymetal.passes.accesses import accesses_of
 from anymetal.passes.lower.machine import THREAD_MAIN
@@ -28,9 +28,10 @@ _PLACES = {
     "dynamic": "threadgroup",
     "static": "threadgroup",
 }
-_WAITS: dict[int, str] = {
+_WAITS = {
     Wait.THREADGROUP_BARRIER: "barriers",
     Wait.SIMDGROUP_BARRIER: "simdgroup_barriers",
+    Wait.COLLECTIVE: "collectives",
 }
 
 # What precedes a buffer's number; -1 stands for pointers into one of several buffers.
@@ -76,7 +77,7 @@ def _cost(block: Block, provenance: Provenance) -> Counter[str]:
         if instruction.opcode in _FLOATING or callee.startswith(_FLOATING_CALLS):
             cost["floating_point"] += 1
         if callee == "am_suspend":
-            cost[_WAITS.get((instruction.operands[0].integer or 0) & 15, "collectives")] += 1
+            cost[_WAITS[waits_for(instruction.operands[0].integer or 0)]] += 1
         _add_accesses(cost, instruction, provenance)
     return cost
 

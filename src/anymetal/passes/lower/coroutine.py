@@ -34,7 +34,7 @@ from anymetal.ir import (
     i32,
 )
 from anymetal.ir.flow import Graph, Loop, dominates, graph_of, loop_aware_order
-from anymetal.machine.layout import Wait
+from anymetal.machine.layout import WAIT_BITS, Wait, waits_for
 from anymetal.passes.lower.machine import (
     GROUP_MAIN,
     THREAD_MAIN,
@@ -49,7 +49,6 @@ FRAME_ALIGNMENT = 64
 _NO_TOKEN = Operand(TOKEN, "none")
 _HANDLE = Operand(PTR, "%coro.handle")
 _FRAME, _SIZE = Operand(PTR, "%coro.memory"), Operand(PTR, "%coro.size.place")
-_KIND_BITS = 15  # of the word given to am_suspend: its am_wait
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def _suspend_at_loop_ends(function: Function) -> None:
         block.label
         for block in function.blocks
         for call in block.instructions
-        if call.callee == "am_suspend" and _what(call) & _KIND_BITS != Wait.THREADGROUP_BARRIER
+        if call.callee == "am_suspend" and waits_for(_what(call)) != Wait.THREADGROUP_BARRIER
     }
     for number, loop in enumerate(loops):
         inside = meeting & loop.blocks
@@ -180,7 +179,7 @@ def _replace_suspends(function: Function) -> list[Site]:
         if call.callee != "am_suspend" or call.result not in by_result:
             return False
         site = by_result[call.result]
-        word = i32(site.number << 4 | site.what & _KIND_BITS)
+        word = i32(site.number << WAIT_BITS | waits_for(site.what))
         build.store(word, self_of(function), align=4)
         _suspend(build, final=False, name=str(call.result))
         return True

@@ -19,7 +19,7 @@ from anymetal.ir import (
     boolean,
     zero,
 )
-from anymetal.machine.layout import Group, Thread, Wait
+from anymetal.machine.layout import Group, Thread
 from anymetal.machine.table import offset_of
 from anymetal.passes.rewrite import rewrite
 
@@ -47,11 +47,6 @@ def refuse_primitives_outside(module: Module, kernel: str) -> None:
 def self_of(function: Function) -> Operand:
     """The kernel's thread: its second parameter."""
     return function.parameters[1].operand()
-
-
-def parameters_of(function: Function) -> list[str]:
-    """Names of a function's parameters, with their percent signs."""
-    return [parameter.name for parameter in function.parameters]
 
 
 def plain_parameters(function: Function) -> list[Parameter]:
@@ -115,7 +110,6 @@ AT_ONCE = "am_all_lanes_at_once"
 TAKEN = "am_taken"
 # What vector code has in the place of am_suspend, with the same argument.
 STOP = "am_stop"
-BARRIER = Wait.THREADGROUP_BARRIER
 MATRIX_PARTS = ("am_matrix_first", "am_matrix_second")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from anymetal.ir import I8, I32, VOID, Instruction, Operand, Parts, boolean, i32, zero
-from anymetal.passes.lower.machine import BARRIER, STOP, TAKEN
+from anymetal.machine.layout import Wait, waits_for
+from anymetal.passes.lower.machine import STOP, TAKEN
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.matrix import Matrices
 from anymetal.passes.simdgroup.memory import mangled
@@ -168,7 +169,7 @@ class Calls:
         """A barrier waits for the other simdgroups; at a collective all lanes have arrived."""
         code = self._code
         assert what.facts.base is not None
-        if what.facts.base & 15 == BARRIER:
+        if waits_for(what.facts.base) == Wait.THREADGROUP_BARRIER:
             self.has_barriers = True
             left = code.declared_call(I8, "am_suspend", [i32(what.facts.base)])
             leave, stay = code.fresh("leave"), code.fresh("stay")

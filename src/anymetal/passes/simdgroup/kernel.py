@@ -17,7 +17,8 @@ from anymetal.ir import (
     UnknownInstruction,
 )
 from anymetal.ir.flow import graph_of
-from anymetal.passes.lower.machine import BARRIER, STOP
+from anymetal.machine.layout import Wait, waits_for
+from anymetal.passes.lower.machine import STOP
 from anymetal.passes.simdgroup.graph import Flow, NotVectorisable
 
 # Calls that only inform the optimiser: vector code has no use for them.
@@ -73,7 +74,7 @@ def _is_barrier(instruction: Instruction) -> bool:
         return False
     what = instruction.operands[0].integer
     assert what is not None
-    return what & 15 == BARRIER
+    return waits_for(what) == Wait.THREADGROUP_BARRIER
 
 
 def _instructions(block: Block, types: Layout) -> Iterator[Instruction]:

@@ -6,14 +6,23 @@ constexpr unsigned AM_SIMD_WIDTH = 32u;
 constexpr unsigned AM_SLOT_BYTES = 64u;
 constexpr unsigned AM_THREADGROUP_ARGUMENTS = 31u;
 constexpr unsigned AM_MAX_THREADS = 1024u;
+constexpr unsigned AM_WAIT_BITS = 4u;
+constexpr unsigned AM_WAIT_MASK = 15u;
+constexpr unsigned AM_SCOPE_SHIFT = 12u;
 
-// What a thread waits for when it suspends. Kept in the low four bits of `am_thread::site`.
+// What a thread waits for when it suspends. Kept in the low bits of `am_thread::site`.
 enum am_wait : unsigned {
   AM_FINISHED = 0,
   AM_THREADGROUP_BARRIER = 1,  // all live threads of the threadgroup
   AM_SIMDGROUP_BARRIER = 2,  // the live lanes standing at this site
   AM_COLLECTIVE = 3,  // the live lanes standing at this site
   AM_LOOP_END = 4,  // likewise; inserted where a kernel becomes a coroutine
+};
+
+// The memory that a barrier orders: behind the am_wait in the word given to am_suspend.
+enum am_memory_flags : unsigned {
+  AM_ORDERS_DEVICE = 1,
+  AM_ORDERS_THREADGROUP = 2,
 };
 
 // Bits of am_description::flags: what kind of parameter it is.
@@ -80,7 +89,7 @@ static_assert(sizeof(am_simdgroup) == 6208);
 
 // One thread.
 struct am_thread {
-  unsigned site;  // where it stands: site number << 4 | am_wait; written before each suspend
+  unsigned site;  // where it stands: site number << AM_WAIT_BITS | am_wait
   unsigned lane;  // thread_index_in_simdgroup
   unsigned position[3];  // thread_position_in_threadgroup
   unsigned index;  // thread_index_in_threadgroup

@@ -12,8 +12,8 @@ extern "C" {
 // This thread. A pass puts the kernel's own parameter in place of each call.
 __attribute__((const)) am_thread* am_self();
 // Stop here until the runtime resumes the thread; `what` is an am_wait with, for barriers, the
-// memory flags in bits 4 to 11 and the scope in bits 12 to 15. Never call it directly: use
-// am_wait_at.
+// memory flags from bit AM_WAIT_BITS on and the scope from bit AM_SCOPE_SHIFT on. Never call it
+// directly: use am_wait_at.
 __attribute__((convergent, nomerge, noduplicate)) char am_suspend(unsigned what);
 [[noreturn]] __attribute__((nomerge)) void am_leave();
 // This lane has taken its result of a collective. Where all lanes run at once, both sides of a
