@@ -169,7 +169,8 @@ class Target:
 
     `flags` are clang's (triple, processor). `header`, found in `include_dirs`, declares what
     `thunk(entry, function)` uses: the text of the function that an engine calls, which passes its
-    own description of a thread on to the kernel's parameters.
+    own description of a thread on to the kernel's parameters. `provided` are the functions that the
+    engine brings; a kernel may leave no others undefined.
     """
 
     name: str
@@ -177,6 +178,7 @@ class Target:
     include_dirs: tuple[Path, ...]
     header: str
     thunk: Callable[[EntryPoint, str], str]
+    provided: frozenset[str]
 
 
 @dataclass(frozen=True)

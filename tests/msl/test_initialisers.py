@@ -10,7 +10,7 @@ from tests.msl.sources import HEADER
 
 import anymetal
 from anymetal.errors import UnsetConstantError
-from anymetal.msl.initialisers import author_name
+from anymetal.msl.spelling import author_name
 
 TABLES = f"""{HEADER}
 constant float4 E = exp(float4(0, 1, 2, 3));
@@ -99,7 +99,8 @@ def test_value_that_cannot_be_had_is_an_error_at_its_line(
 
 
 @pytest.mark.parametrize(
-    ("symbol", "name"), [("@_ZL1E", "E"), ("@_ZN5innerL5tableE", "table"), ("@plain", "plain")]
+    ("symbol", "name"),
+    [("_ZL1E", "E"), ("_ZN5innerL5tableE", "table"), ("_Z1fIDF16bET_", "f"), ("plain", "plain")],
 )
 def test_symbols_are_called_as_the_author_called_them(symbol: str, name: str) -> None:
     assert author_name(symbol) == name

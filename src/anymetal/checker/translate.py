@@ -15,7 +15,7 @@ from anymetal.checker.views import BufferView
 from anymetal.machine import shadow
 from anymetal.machine.layout import Wait, waits_for
 from anymetal.machine.shadow import Access
-from anymetal.msl.initialisers import author_name
+from anymetal.msl.spelling import author_name
 from anymetal.nouns import SIMDGROUP
 
 

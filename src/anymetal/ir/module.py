@@ -182,6 +182,7 @@ class Global:
     is_constant: bool
     type: Type
     initialiser: str
+    is_external: bool = False  # declared here, defined elsewhere
 
     @property
     def value(self) -> Operand:
@@ -203,12 +204,13 @@ def _read_global(line: str) -> Global | None:
     reader = Reader(line)
     name = reader.next()
     reader.expect("=")
+    is_external = False
     while reader.peek not in ("constant", "global"):
         if reader.at_type or not reader.peek:
             return None
-        reader.attribute()
+        is_external |= reader.attribute() in ("external", "extern_weak")
     is_constant = reader.next() == "constant"
-    return Global(name, is_constant, reader.type(), reader.rest())
+    return Global(name, is_constant, reader.type(), reader.rest(), is_external)
 
 
 @dataclass

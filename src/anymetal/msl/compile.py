@@ -11,6 +11,7 @@ from anymetal.msl.arguments import Description, make_arguments, read_description
 from anymetal.msl.diagnostics import Problem, raise_problems
 from anymetal.msl.entry import entry_text
 from anymetal.msl.initialisers import UnknownValue, evaluate_initialisers
+from anymetal.msl.spelling import author_name
 from anymetal.msl.strict_kernels import builtin_takes, invalid_type_text
 from anymetal.msl.unit import make_unit
 from anymetal.nouns import EntryPoint, Prepared, Program, Scalar, Target
@@ -42,6 +43,7 @@ def compile_program(
         module = evaluate_initialisers(module)
     except UnknownValue as error:
         unit.refuse_values(error.names, str(error))
+    unit.refuse_undefined(_undefined(module, target))
     descriptions = read_descriptions(module, entry)
     _check_types(prepared, entry, descriptions)
     program = Program(
@@ -56,6 +58,18 @@ def compile_program(
     if optimise:
         refuse_unset_constants(program, module)
     return program
+
+
+def _undefined(module: Module, target: Target) -> list[str]:
+    """The author's functions and variables that the kernel uses and nobody defines."""
+    functions = [name for name in module.declarations() if not name.startswith("llvm.")]
+    variables = [
+        one.name[1:]
+        for one in module.globals.values()
+        if one.is_external and not one.name.startswith(_UNSET)
+    ]
+    names = dict.fromkeys(author_name(symbol) for symbol in (*functions, *variables))
+    return [name for name in names if name not in target.provided]
 
 
 def _by_index(prepared: Prepared, constants: Mapping[int | str, Scalar]) -> dict[int, Scalar]:

@@ -8,7 +8,6 @@ and every engine and the checker then see plain constant tables.
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,11 +15,11 @@ from pathlib import Path
 from anymetal import settings
 from anymetal.ir import Function, Global, Module, named_global
 from anymetal.ir.tokens import Reader
+from anymetal.msl.spelling import author_name
 
 _CONSTRUCTORS = "@llvm.global_ctors"
 _UNSET = "@am_unset_constant_"
 _EVALUATOR = Path(__file__).parent / "evaluate.py"
-_MANGLED = re.compile(r"(\d+)")
 
 
 class UnknownValue(Exception):
@@ -66,7 +65,7 @@ def _evaluated(
     module: Module, constructors: list[str], variables: list[Global], needed: list[Function]
 ) -> dict[str, bytes]:
     layout = module.layout()
-    names = [author_name(variable.name) for variable in variables]
+    names = [author_name(variable.name[1:]) for variable in variables]
     _refuse_open_calls(module, needed, names)
     question = {
         "ir": str(_extracted(module, variables, needed)),
@@ -159,14 +158,3 @@ def _constant(variable: Global, value: bytes) -> str:
     text = "".join(f"\\{byte:02X}" for byte in value)
     _, comma, tail = variable.initialiser.partition(", align")
     return f'{variable.name} = internal constant [{len(value)} x i8] c"{text}"{comma}{tail}'
-
-
-def author_name(symbol: str) -> str:
-    """`E` for `@_ZL1E` and `@_ZN3abcL1EE`: the last name that the mangled one spells."""
-    name, last, at = symbol.lstrip("@"), "", 0
-    if not name.startswith("_Z"):
-        return name
-    while match := _MANGLED.search(name, at):
-        at = match.end() + int(match[1])
-        last = name[match.end() : at]
-    return last or name

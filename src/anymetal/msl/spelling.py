@@ -23,3 +23,19 @@ def metal_spelling(text: str) -> str:
     for pattern, replacement in _SPELLINGS:
         text = pattern.sub(replacement, text)
     return text
+
+
+_NESTED = re.compile(r"_Z(?:N[rVK]*)?")
+_SOURCE_NAME = re.compile(r"L?(\d+)")
+
+
+def author_name(symbol: str) -> str:
+    """`f` for `_Z1fi` and `_ZN5innerL1fE`: the name that a mangled one ends its path with."""
+    head = _NESTED.match(symbol)
+    if head is None:
+        return symbol
+    last, at = "", head.end()
+    while match := _SOURCE_NAME.match(symbol, at):
+        at = match.end() + int(match[1])
+        last = symbol[match.end() : at]
+    return last or symbol

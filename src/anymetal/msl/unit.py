@@ -53,6 +53,15 @@ class Unit:
         problems = problems or [Problem(None, "error", f"no initial value: {reason}")]
         raise_problems(problems, self.prepared.source_map.excerpt)
 
+    def refuse_undefined(self, names: Sequence[str]) -> None:
+        """Raises an error at each name; none is fine."""
+        problems = [
+            Problem(self._named(name), "error", f"'{name}' is used but not defined")
+            for name in names
+        ]
+        if problems:
+            raise_problems(problems, self.prepared.source_map.excerpt)
+
     def _named(self, name: str) -> Position | None:
         """Where a name of program scope first stands."""
         for number, line in enumerate(self.prepared.text.split("\n"), start=1):

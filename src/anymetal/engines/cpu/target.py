@@ -35,10 +35,26 @@ def _argument(number: int, parameter: Parameter) -> str:
     return f"am_parameter<{type_}>::from({address})"
 
 
+# Declared in the headers; passes put code in their place, or the runtime has them.
+_PROVIDED = frozenset(
+    (
+        "am_self",
+        "am_suspend",
+        "am_leave",
+        "am_taken",
+        "am_threadgroup_storage",
+        "am_log",
+        "am_all_lanes_at_once",
+        "am_matrix_first",
+        "am_matrix_second",
+    )
+)
+
 HOST = Target(
     name="cpu",
     flags=("-march=native",),
     include_dirs=(Path(__file__).parent / "include", layout.INCLUDE_DIR),
     header="anymetal/entry.h",
     thunk=thunk,
+    provided=_PROVIDED,
 )
