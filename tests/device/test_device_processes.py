@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from anymetal.device import building
 from anymetal.errors import ToolchainError
+from anymetal.store import fingerprint
 from anymetal.store.cache import Store
 
 PROGRAM = """
@@ -135,7 +136,9 @@ def test_key_depends_on_sources_and_torch(tmp_path: Path, monkeypatch: pytest.Mo
     keys = {building.library_key(compiler)}
     with monkeypatch.context() as patch:
         patch.setattr(torch, "__version__", "2.99.0")
+        fingerprint.forget()
         keys.add(building.library_key(compiler))
+    fingerprint.forget()
     (tmp_path / "library.cpp").write_text("")
     monkeypatch.setattr(building, "SOURCES", tmp_path)
     keys.add(building.library_key(compiler))

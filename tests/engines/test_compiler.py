@@ -14,7 +14,7 @@ from anymetal.engines import compiler
 from anymetal.engines.registry import FRONTENDS
 from anymetal.msl import frontend
 from anymetal.nouns import Source
-from anymetal.store import cache, fingerprint
+from anymetal.store import cache
 
 SOURCE = """
 #include <metal_stdlib>
@@ -110,18 +110,6 @@ def test_toolchain_is_part_of_the_key(
     monkeypatch.setattr(compiler, "fingerprint", lambda *parts: "a newer compiler")
     run()
     assert calls == ["prepare", "check_all", "compile_program"]
-
-
-def test_signature_changes_with_a_file(tmp_path: Path) -> None:
-    (tmp_path / "room").mkdir()
-    header = tmp_path / "room" / "metal_math"
-    header.write_text("1")
-    before = fingerprint.stamp(tmp_path)
-    header.write_text("22")
-    changed = fingerprint.stamp(tmp_path)
-    (tmp_path / "room" / "__pycache__").mkdir()
-    (tmp_path / "room" / "__pycache__" / "x.pyc").write_text("")
-    assert before != changed == fingerprint.stamp(tmp_path)
 
 
 def test_large_library_is_checked_without_its_instances(

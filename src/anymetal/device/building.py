@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,8 @@ from rich.console import Console
 
 from anymetal import settings
 from anymetal.errors import ToolchainError
-from anymetal.store.cache import Store
+from anymetal.store.cache import Store, digest_of
+from anymetal.store.fingerprint import fingerprint
 
 SOURCES = Path(__file__).parent / "native"
 
@@ -65,12 +65,8 @@ def find_compiler() -> str:
 
 def library_key(compiler: str) -> str:
     """A digest of all that decides what the library is: torch, the compiler, the sources."""
-    state = hashlib.sha256()
-    for part in (torch.__version__, _version(compiler), " ".join(_FLAGS), _abi()):
-        state.update(part.encode() + b"\0")
-    for path in sorted(SOURCES.iterdir()):
-        state.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return state.hexdigest()
+    parts = fingerprint("torch", SOURCES)
+    return digest_of(parts, _version(compiler), " ".join(_FLAGS), _abi())
 
 
 def compile_library(compiler: str, path: Path) -> None:

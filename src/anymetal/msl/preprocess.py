@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import re
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from anymetal.msl.diagnostics import Problem, raise_preprocessor_errors, raise_p
 from anymetal.msl.source_map import Line, Origins
 from anymetal.msl.tokens import Token, TokenRange, tokenize_line
 from anymetal.nouns import Position, Source
+from anymetal.store.cache import digest_of
 
 _MARKER = re.compile(r'# (\d+) "((?:\\.|[^"\\])*)"( \d)?')
 _PRAGMA = re.compile(r"\s*#\s*pragma\b\s*(.*)")
@@ -115,7 +115,7 @@ class _Reader:
         if file not in self.origins.files:
             content = path.read_bytes()
             self.origins.files[file] = _unix_lines(content.decode(errors="replace"))
-            self.digests[str(path)] = hashlib.sha256(content).hexdigest()
+            self.digests[str(path)] = digest_of(content)
         return False
 
     def _read_line(self, file: str, number: int, line: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import platform
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from anymetal.policy.policy_file import (
     Words,
     read_policies,
 )
+from anymetal.store.cache import digest_of
 
 Item = TypeVar("Item")
 
@@ -286,6 +286,6 @@ def _apple_chip() -> str:
     try:
         brand = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
-        return hashlib.sha256(platform.platform().encode()).hexdigest()[:8]
+        return digest_of(platform.platform())[:8]
     words = brand.lower().split()
     return words[1] if len(words) > 1 else "unknown"

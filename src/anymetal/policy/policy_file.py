@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sys
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any, NoReturn
 
 from anymetal.errors import PolicyError
 from anymetal.launch.shape import group_size_fault
+from anymetal.store.cache import digest_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -103,7 +103,7 @@ def parse_policies(text: str, path: Path, known: Words) -> PolicyFile:
         known.shape_classes | reader.shape_classes(data.get("shape_classes", {})),
     )
     rows = tuple(reader.row(i, raw, words) for i, raw in enumerate(data.get("policy", [])))
-    return PolicyFile(path, hashlib.sha256(text.encode()).hexdigest(), words, rows)
+    return PolicyFile(path, digest_of(text), words, rows)
 
 
 class _Reader:

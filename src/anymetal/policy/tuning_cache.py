@@ -23,6 +23,7 @@ from anymetal.launch.shape import group_size_fault
 from anymetal.policy import policy
 from anymetal.policy.policy import Question
 from anymetal.store.cache import default_store, digest_of
+from anymetal.store.fingerprint import row
 
 SCHEMA = 1
 _KIND = "tuning"
@@ -86,8 +87,8 @@ def key_for(question: Question) -> Key | None:
         strategy=question.strategy,
         device=device_name(question.device),
         engine=engine_name(question.device),
-        system=f"{platform.system()} {platform.release()}",
-        torch=torch.__version__,
+        system=row("system"),
+        torch=row("torch"),
         kernel=digest_of(_sources[question.operator]()),
         policy=policy.digest(),
     )

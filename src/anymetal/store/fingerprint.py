@@ -6,7 +6,6 @@ Files of an installed package do not change under a process, so every row is com
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.metadata
 import os
 import platform
@@ -25,7 +24,7 @@ _COMPILER_ROOMS = (
 
 def fingerprint(*parts: str | Path) -> str:
     """The digest of rows of the table, and of the content of files and folders given by path."""
-    return digest_of(*(_content(p) if isinstance(p, Path) else _row(p) for p in parts))
+    return digest_of(*(_content(p) if isinstance(p, Path) else row(p) for p in parts))
 
 
 def versions(*packages: str) -> str:
@@ -38,6 +37,12 @@ def processor() -> str:
 
     features = llvm.get_host_cpu_features().flatten()
     return f"{platform.machine()} {llvm.get_host_cpu_name()} {features}"
+
+
+def _torch() -> str:
+    import torch  # noqa: PLC0415  (takes a second)
+
+    return torch.__version__
 
 
 def _compiler_stamp() -> str:
@@ -54,11 +59,14 @@ TABLE: dict[str, Callable[[], str]] = {
     "processor": processor,
     # By size and time: read at each start, where 150 files by content take 10 ms.
     "compiler": _compiler_stamp,
+    "torch": _torch,
+    "system": lambda: f"{platform.system()} {platform.release()}",
 }
 
 
 @functools.cache
-def _row(name: str) -> str:
+def row(name: str) -> str:
+    """What a row of the table says of this machine."""
     return TABLE[name]()
 
 
@@ -92,7 +100,7 @@ def _stamps(folder: Path, depth: int) -> list[str]:
 def file_digest(path: str | Path) -> str | None:
     """The digest of a file's content; None where there is no such file."""
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        return digest_of(Path(path).read_bytes())
     except OSError:
         return None
 
@@ -104,5 +112,5 @@ def unchanged(files: Iterable[tuple[str, str]]) -> bool:
 
 def forget() -> None:
     """Looks at all files again: one of them has changed under our feet."""
-    _row.cache_clear()
+    row.cache_clear()
     _content.cache_clear()
