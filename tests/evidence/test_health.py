@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from anymetal.evidence import accuracy, health_page
+from anymetal.evidence.examiners import examine_all
 from anymetal.evidence.health import Health, Plan, compare_engines, examine, passed
 from anymetal.evidence.machine import describe
+from anymetal.ops.declare import OPERATORS
 
 CPU = torch.device("cpu")
 
@@ -97,3 +99,16 @@ def test_accuracy_table(sample: ModuleType) -> None:
     sample.Mistakes.added = float("inf")
     text = accuracy.document([look(sample, opcheck=False, checker=False)], describe(CPU))
     assert "| wrong |" in text
+
+
+def test_few_operators_are_examined_in_this_process(sample: ModuleType) -> None:
+    few = list(examine_all([sample.square], Plan(CPU, cases=1, opcheck=False, checker=False)))
+    assert [health.operator for health in few] == ["sample_square"]
+
+
+def test_processes_examine_the_operators_of_the_package() -> None:
+    names = ["fill", "silu", "silu_backward", "sigmoid", "sigmoid_backward", "relu_squared"]
+    plan = Plan(CPU, cases=1, opcheck=False, checker=False)
+    found = list(examine_all([OPERATORS[name] for name in names], plan))
+    assert [health.operator for health in found] == names
+    assert all(health.passed for health in found), found

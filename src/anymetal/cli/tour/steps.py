@@ -27,7 +27,7 @@ from anymetal.cli.verbs.run import environment
 from anymetal.evidence.exercise import Exercise
 from anymetal.evidence.judge import Judgement, judge
 from anymetal.launch.shader import ShaderLibrary, compile_shader
-from anymetal.ops.declare.declare import OPERATORS
+from anymetal.ops.declare import OPERATORS
 
 HERE = Path(__file__).parent
 KERNEL = HERE / "row_sums.metal"

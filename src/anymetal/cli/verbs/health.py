@@ -17,7 +17,8 @@ from rich.text import Text
 from anymetal.cli.operators import Device, Names, chosen_device, chosen_operators, with_progress
 from anymetal.cli.screen import Json, console, finish
 from anymetal.evidence import accuracy, health_page
-from anymetal.evidence.health import DTYPES, Health, Plan, compare_engines, examine, passed
+from anymetal.evidence.examiners import examine_all
+from anymetal.evidence.health import DTYPES, Health, Plan, compare_engines, passed
 from anymetal.evidence.judge import Judgement
 from anymetal.evidence.machine import describe
 from anymetal.ops.declare import AnyOperator
@@ -77,8 +78,9 @@ def run(
         console.print(_heading())
     found = []
     plan = Plan(device, cases)
-    for operator, show in with_progress(console, operators, _name, quiet=outputs.json):
-        found.append(examine(operator, plan))
+    examined = examine_all(operators, plan)
+    for _, show in with_progress(console, operators, _name, quiet=outputs.json):
+        found.append(next(examined))
         show(line(found[-1]))
         for finding in found[-1].findings[:3]:
             show(Text(f"    {finding.part}: {finding.where}: {finding.message}", style="red"))

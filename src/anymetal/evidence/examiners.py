@@ -1,0 +1,49 @@
+"""Operators go in, their health comes out in the same order, examined side by side.
+
+Nearly all the time goes into compiling kernels, one operator's apart from another's. Processes and
+not threads do it: most of a compilation is Python.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+
+import anymetal.ops  # noqa: F401  (declares the operators, in every process)
+from anymetal.evidence.health import Health, Plan, examine
+from anymetal.ops.declare import OPERATORS, AnyOperator
+
+# A process takes seconds to start; for fewer operators than this it would not pay.
+LEAST_OPERATORS = 6
+
+
+def examine_all(operators: Sequence[AnyOperator], plan: Plan) -> Iterator[Health]:
+    """The health of each; a GPU is used by one process alone."""
+    workers = min(os.cpu_count() or 1, len(operators) // LEAST_OPERATORS + 1)
+    if workers == 1 or plan.device.type != "cpu":
+        yield from (examine(operator, plan) for operator in operators)
+        return
+    # Not forked: torch and the engine may have threads, which a fork does not take along.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        jobs = [pool.submit(_examine_named, names, plan) for names in _families(operators)]
+        try:
+            yield from itertools.chain.from_iterable(job.result() for job in jobs)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _examine_named(names: Sequence[str], plan: Plan) -> list[Health]:
+    return [examine(OPERATORS[name], plan) for name in names]
+
+
+def _families(operators: Sequence[AnyOperator]) -> list[list[str]]:
+    """Names that share kernels in one list: an operator and its gradient."""
+    groups = itertools.groupby(
+        (operator.name for operator in operators),
+        key=lambda name: name.removesuffix("_backward").removesuffix("_"),
+    )
+    return [list(names) for _, names in groups]
