@@ -60,7 +60,7 @@ def test_integer_arithmetic_is_defined_for_every_operand(
     module = parse(
         f"define i32 @f(i32 %a, i32 %b) {{\nentry:\n  %r = {opcode} i32 %a, %b\n  ret i32 %r\n}}\n"
     )
-    define_integer_arithmetic(module.functions[0])
+    define_integer_arithmetic(module)
     code = LoadedCode(object_code(str(module), 2))
     function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_int32)(code.address("f"))
     assert function(left, right) == expected
@@ -71,14 +71,14 @@ def test_integer_arithmetic_on_vectors_is_valid_ir() -> None:
         "define <4 x i16> @f(<4 x i16> %a, <4 x i16> %b) {\nentry:\n"
         "  %q = sdiv <4 x i16> %a, %b\n  %r = shl <4 x i16> %q, %b\n  ret <4 x i16> %r\n}\n"
     )
-    define_integer_arithmetic(module.functions[0])
+    define_integer_arithmetic(module)
     llvm.parse_assembly(str(module)).verify()
 
 
 def test_integer_arithmetic_leaves_constants_alone() -> None:
     text = "define i32 @f(i32 %a) {\nentry:\n  %r = sdiv i32 %a, 3\n  ret i32 %r\n}\n"
     module = parse(text)
-    define_integer_arithmetic(module.functions[0])
+    define_integer_arithmetic(module)
     assert "select" not in str(module)
 
 
@@ -88,7 +88,7 @@ def test_alignment_is_clamped_on_plain_accesses_only() -> None:
         "  store <4 x float> %v, ptr %p, align 16\n"
         "  %a = load atomic i64, ptr %p monotonic, align 8\n  ret void\n}\n"
     )
-    clamp_alignment(module.functions[0])
+    clamp_alignment(module)
     text = str(module)
     assert text.count("align 4") == 2
     assert "monotonic, align 8" in text
@@ -97,7 +97,7 @@ def test_alignment_is_clamped_on_plain_accesses_only() -> None:
 def test_replace_self_uses_the_second_parameter() -> None:
     module = kernel_module("entry:\n  %s = call ptr @am_self()\n  store i32 1, ptr %s\n  ret void")
     function = module.function("am_thread_main")
-    replace_self(function)
+    replace_self(module)
     assert "getelementptr i8, ptr %self, i64 0" in str(function)
 
 
@@ -129,7 +129,7 @@ BARRIER = """
 
 def coroutine_text(body: str) -> tuple[list[int], str]:
     module = kernel_module(body + "\nleave:\n  call void @am_leave()\n  unreachable")
-    replace_self(module.function("am_thread_main"))
+    replace_self(module)
     assert has_suspends(module)
     sites = make_coroutine(module)
     llvm.parse_assembly(str(module)).verify()

@@ -236,6 +236,10 @@ class Module:
                 return function
         raise KeyError(f"the module defines no function {name!r}")
 
+    def instructions(self) -> Iterator[Instruction]:
+        for function in self.functions:
+            yield from function.instructions()
+
     def calls(self, callee: str) -> Iterator[Instruction]:
         return (call for function in self.functions for call in function.calls(callee))
 

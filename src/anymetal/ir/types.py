@@ -194,7 +194,10 @@ def boolean_like(kind: Type) -> Type:
 def type_of(text: str) -> Type:
     """Reads a type from its text."""
     tokens = _TOKEN.findall(text)
-    kind, position = read_type(tokens, 0)
+    try:
+        kind, position = read_type(tokens, 0)
+    except IndexError:
+        raise UnknownType(f"no whole type: {text!r}") from None
     if position != len(tokens):
         raise UnknownType(f"more than a type: {text}")
     return kind

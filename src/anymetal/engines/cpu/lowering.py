@@ -9,6 +9,7 @@ from anymetal.engines.cpu import jit
 from anymetal.errors import LimitError
 from anymetal.ir import Module
 from anymetal.nouns import MAX_GROUP_SIZE, Position, Program
+from anymetal.passes import Pass, run
 from anymetal.passes.lower.alignment import clamp_alignment
 from anymetal.passes.lower.arithmetic import define_integer_arithmetic
 from anymetal.passes.lower.bfloat_rounding import round_in_integers
@@ -35,7 +36,7 @@ def lower(module: Module, program: Program) -> tuple[dict[str, Any], dict[int, t
         a.index for a in program.arguments if a.space == "constant" and a.index is not None
     }
     mark_invariant_loads(module, constants)
-    replace_self(function)
+    replace_self(module)
     places = lay_out_threadgroup_memory(function)
     static_memory = max((offset + size for offset, size in places.values()), default=0)
     if static_memory > MAX_THREADGROUP_BYTES:
@@ -44,11 +45,7 @@ def lower(module: Module, program: Program) -> tuple[dict[str, Any], dict[int, t
             f"the limit is {MAX_THREADGROUP_BYTES}",
             _first_beyond(program, places),
         )
-    if not jit.rounds_bfloats():
-        round_in_integers(module)
-    for part in module.functions:
-        clamp_alignment(part)
-        define_integer_arithmetic(part)
+    run(module, _arithmetic())
     metadata = {
         "name": program.name,
         "static_memory": static_memory,
@@ -58,6 +55,12 @@ def lower(module: Module, program: Program) -> tuple[dict[str, Any], dict[int, t
         "arguments": [asdict(argument) for argument in program.arguments],
     }
     return metadata, places
+
+
+def _arithmetic() -> list[Pass]:
+    """As on a GPU, with what this processor has."""
+    rounding: list[Pass] = [] if jit.rounds_bfloats() else [round_in_integers]
+    return [*rounding, clamp_alignment, define_integer_arithmetic]
 
 
 def _first_beyond(program: Program, places: dict[int, tuple[int, int]]) -> Position | None:

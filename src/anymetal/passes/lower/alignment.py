@@ -6,15 +6,15 @@ clang aligns a float4 to 16 bytes, and on Apple GPUs programs read one at 8. Acc
 
 from __future__ import annotations
 
-from anymetal.ir import Function, Instruction
+from anymetal.ir import Instruction, Module
 
 _COPIES = ("llvm.memcpy", "llvm.memmove", "llvm.memset")
 LARGEST = 4
 
 
-def clamp_alignment(function: Function) -> None:
+def clamp_alignment(module: Module) -> None:
     """Lowers `align` on every plain load, store and block copy."""
-    for instruction in function.instructions():
+    for instruction in module.instructions():
         if instruction.opcode in ("load", "store"):
             if instruction.align > LARGEST and not instruction.is_atomic:
                 instruction.align = LARGEST

@@ -7,7 +7,7 @@ two.
 
 from __future__ import annotations
 
-from anymetal.ir import Builder, Function, Instruction, Integer, constant
+from anymetal.ir import Builder, Instruction, Integer, Module, constant
 from anymetal.passes.rewrite import rewrite
 
 _SIGNED = frozenset(("sdiv", "srem"))
@@ -15,9 +15,10 @@ DIVISIONS = _SIGNED | {"udiv", "urem"}
 SHIFTS = frozenset(("shl", "lshr", "ashr"))
 
 
-def define_integer_arithmetic(function: Function) -> None:
+def define_integer_arithmetic(module: Module) -> None:
     """Rewrites divisions and shifts whose right operand is not a constant."""
-    rewrite(function, _define)
+    for function in module.functions:
+        rewrite(function, _define)
 
 
 def _define(build: Builder, instruction: Instruction) -> bool:

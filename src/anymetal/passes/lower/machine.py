@@ -54,8 +54,9 @@ def plain_parameters(function: Function) -> list[Parameter]:
     return [Parameter(parameter.type, parameter.name) for parameter in function.parameters]
 
 
-def replace_self(function: Function) -> None:
+def replace_self(module: Module) -> None:
     """Each call of am_self becomes the kernel's second parameter."""
+    function = module.function(THREAD_MAIN)
 
     def emit(build: Builder, call: Instruction) -> bool:
         if call.callee != "am_self":

@@ -24,6 +24,7 @@ from anymetal.errors import EngineError, Unsuitable
 from anymetal.ir import Module, parse
 from anymetal.machine.layout import THREADGROUP_ARGUMENTS
 from anymetal.nouns import Program
+from anymetal.passes import Pass, run
 from anymetal.passes.lower.coroutine import COROUTINE, make_coroutine
 from anymetal.passes.lower.machine import THREAD_MAIN, answer_at_once
 from anymetal.passes.simdgroup.facts import WIDTH
@@ -42,6 +43,7 @@ from anymetal.store.cache import default_store, digest_of
 from anymetal.store.fingerprint import fingerprint
 
 _FRAME_ALIGNMENT = 256
+_PASSES: tuple[Pass, ...] = (replace_suspends, drop_group_loop)
 _IN_A_ROW = GroupShape(WIDTH, complete=True)
 _ANYHOW = GroupShape(0)
 
@@ -56,8 +58,7 @@ class SimdgroupEngine:
         module = parse(program.ir)
         answer_at_once(module, at_once=True)
         metadata, _ = lower(module, program)
-        replace_suspends(module)
-        drop_group_loop(module)
+        run(module, _PASSES)
         split = split_position_loads(module)
         ir = jit.normalised(str(module), combine=split)
         metadata["engine"] = self.name
