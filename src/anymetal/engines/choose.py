@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from anymetal import settings
+from anymetal.engines import registry
 from anymetal.engines.contract import Compiled, E, Engine, Instrumentation
-from anymetal.engines.registry import ENGINES, engine_called
 from anymetal.errors import EngineError, Unsuitable
 from anymetal.nouns import Target
 
 AUTO = "auto"
-REFERENCE = ENGINES[-1].name  # runs every kernel
+REFERENCE = registry.ENGINES[-1].name  # runs every kernel
 _log = logging.getLogger("anymetal.engines")
 
 
@@ -36,23 +36,25 @@ def choice(instrumentation: Instrumentation[Any], name: str = "") -> Choice:
     """The engines for a kernel: the one called `name`, or what instrumentation and setting say."""
     if instrumentation.engine:
         reason = f"{instrumentation.name} kernels run there"
-        return Choice(instrumentation.engine, (engine_called(instrumentation.engine),), reason)
+        return Choice(
+            instrumentation.engine, (registry.engine_called(instrumentation.engine),), reason
+        )
     if name:
-        return Choice(name, (engine_called(name),), "asked for")
+        return Choice(name, (registry.engine_called(name),), "asked for")
     name = wanted()
     if name == AUTO:
-        return Choice(AUTO, ENGINES)
-    return Choice(name, (engine_called(name),), f"{settings.ENGINE.variable}={name}")
+        return Choice(AUTO, registry.ENGINES)
+    return Choice(name, (registry.engine_called(name),), f"{settings.ENGINE.variable}={name}")
 
 
 def wanted() -> str:
     """The name in the setting: an engine's, or auto."""
-    return settings.ENGINE.one_of(AUTO, *(engine.name for engine in ENGINES))
+    return settings.ENGINE.one_of(AUTO, *(engine.name for engine in registry.ENGINES))
 
 
 def checking_target() -> Target:
     """What a source is compiled for to see whether it compiles."""
-    return ENGINES[0].target
+    return registry.ENGINES[0].target
 
 
 def first_able(kernel: str, chosen: Choice, build: Callable[[Engine, bool], E]) -> E:
@@ -80,7 +82,7 @@ def log_fallback(kernel: str, chosen: Choice, executable: Compiled) -> None:
 def instead(kernel: str, executable: Compiled, why: Unsuitable) -> str:
     """The engine for a launch whose shape the chosen engine cannot do."""
     refused = executable.metadata["engine"]
-    names = [engine.name for engine in ENGINES]
+    names = [engine.name for engine in registry.ENGINES]
     following = names[names.index(refused) + 1 :]
     if wanted() != AUTO or not following:
         raise _excluded(kernel, refused, why) from None
@@ -94,7 +96,7 @@ def _explained(executable: E, reason: str) -> E:
 
 
 def _excluded(kernel: str, engine: str, why: Unsuitable) -> EngineError:
-    others = ", ".join(other.name for other in ENGINES if other.name != engine)
+    others = ", ".join(other.name for other in registry.ENGINES if other.name != engine)
     return EngineError(
         f"kernel '{kernel}' cannot run on the {engine} engine: {why}; "
         f"with {settings.ENGINE.variable}={AUTO} it runs on another one ({others})"

@@ -15,10 +15,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from anymetal.engines import choose
+from anymetal.engines import choose, registry
 from anymetal.engines.choose import Choice
 from anymetal.engines.contract import PLAIN, Compiled, E, Engine, Instrumentation
-from anymetal.engines.registry import FRONTENDS, engine_called
 from anymetal.nouns import (
     FunctionConstant,
     Outline,
@@ -40,7 +39,7 @@ class Compiler:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self._frontend = FRONTENDS[type(source)]
+        self._frontend = registry.FRONTENDS[type(source)]
         self._lock = threading.RLock()
         self.outline = self._make_outline()
         self._key = digest_of(_source_key(source), *(d for _, d in self.outline.dependencies))
@@ -106,7 +105,7 @@ def _from_store(key: str, instrumentation: Instrumentation[E]) -> E | None:
     entry = default_store().get(instrumentation.name, key) if instrumentation.kept else None
     if entry is None:
         return None
-    engine = engine_called(entry.note["engine"])
+    engine = registry.engine_called(entry.note["engine"])
     return instrumentation.load(entry.payload, entry.note, engine)
 
 
