@@ -127,7 +127,7 @@ def dominates(graph: Graph, entry: str, block: str, target: str) -> bool:
 
 
 def predecessors(graph: Graph) -> Graph:
-    """The graph with every edge turned round."""
+    """The predecessors of each block: the reversed graph."""
     before: Graph = {label: [] for label in graph}
     for label, targets in graph.items():
         for target in targets:
