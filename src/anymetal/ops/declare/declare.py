@@ -6,8 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
+from torch._library.autograd import Info, make_autograd_impl
 
 from anymetal.ops.declare.checks import FLOATS
+from anymetal.ops.declare.derivatives import has_tangents, with_tangents
+from anymetal.ops.declare.dtypes import Autocast, register_autocast
 from anymetal.ops.declare.kernel_file import kernel_file
 from anymetal.ops.declare.operator import (
     DEVICES,
@@ -18,11 +21,21 @@ from anymetal.ops.declare.operator import (
     Cost,
 )
 from anymetal.ops.declare.operator import Operator as Declared
+from anymetal.ops.declare.signature import Signature
 from anymetal.policy.tuning_cache import register_source
 
 __all__ = ["DEVICES", "FLOATS", "LIBRARY", "NAMESPACE", "OPERATORS", "Case", "Cost", "Operator"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+AUTOCAST = {
+    "matmul": Autocast("lower", like="matmul"),
+    "linear": Autocast("lower", like="linear"),
+    "addmm": Autocast("lower", like="addmm"),
+    "quantized_linear": Autocast("lower", like="linear"),
+    "scaled_dot_product_attention": Autocast("lower", like="scaled_dot_product_attention"),
+    "paged_attention": Autocast("lower", like="scaled_dot_product_attention"),
+}
 
 
 class Operator(Declared[..., Any]):
@@ -43,7 +56,7 @@ class Operator(Declared[..., Any]):
     ) -> None:
         self.name = schema.split("(", 1)[0]
         self.mixed, self.mutates, self.results = None, (), ("output",)
-        self.twice, self.autocast = False, None
+        self.twice = False
         self.reference, self.cases, self.baseline, self.cost = (
             reference,
             list(cases),
@@ -53,6 +66,15 @@ class Operator(Declared[..., Any]):
         self.dtypes, self.naive, self.bench = tuple(dtypes), naive, list(bench)
         self._differentiable = differentiable
         LIBRARY.define(schema)  # type: ignore[no-untyped-call]
+        arguments = self.overload._schema.arguments
+        self.signature = Signature(
+            schema,
+            {a.name: a.default_value for a in arguments},
+            frozenset(a.name for a in arguments if a.kwarg_only),
+        )
+        self.no_gradient = "it is a gradient, which has none itself"
+        self.autocast = AUTOCAST.get(self.name)
+        register_autocast(self, LIBRARY)
         self.kernels = kernel_file(source)
         register_source(self.name, lambda: self.kernels.text)
         OPERATORS[self.name] = self
@@ -76,7 +98,15 @@ class Operator(Declared[..., Any]):
         self, setup: Callable[..., None], backward: Callable[..., Any]
     ) -> Callable[..., Any]:
         """Registers what to keep of a call, and the gradient made of it."""
-        torch.library.register_autograd(self.qualified, backward, setup_context=setup, lib=LIBRARY)
+        recorded = make_autograd_impl(self.overload, Info(backward, setup))
+
+        def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+            values = self.signature.bind(args, kwargs)
+            if has_tangents(values):
+                return with_tangents(self, values)
+            return recorded(keyset, *args, **kwargs)
+
+        LIBRARY.impl(self.name, kernel, "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]
         return backward
 
     def without_gradient(self, reason: str) -> None:

@@ -134,12 +134,11 @@ def above(operator: AnyOperator, values: dict[str, Any]) -> Any:
     """A call as autograd sees it."""
     tensors = list(tensors_of(values.values()))
     recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    # There is no other way to ask whether forward mode is on.
-    has_tangents = forward_ad._current_level >= 0 and any(_tangent(t) is not None for t in tensors)
+    forward_mode = has_tangents(values)
     if operator.mutates:
-        return _mutated(operator, values, differentiated=recorded or has_tangents)
-    if has_tangents:
-        return _with_tangents(operator, values, recorded=recorded)
+        return _mutated(operator, values, differentiated=recorded or forward_mode)
+    if forward_mode:
+        return with_tangents(operator, values)
     if not recorded:
         return operator.below_autograd(values)
     lengths = [len(v) if _is_list(v) else None for v in values.values()]
@@ -180,7 +179,14 @@ def _primal(tensor: torch.Tensor) -> torch.Tensor:
     return primal
 
 
-def _with_tangents(operator: AnyOperator, values: dict[str, Any], *, recorded: bool) -> Any:
+def has_tangents(values: dict[str, Any]) -> bool:
+    # There is no other way to ask whether forward mode is on.
+    if forward_ad._current_level < 0:
+        return False
+    return any(_tangent(tensor) is not None for tensor in tensors_of(values.values()))
+
+
+def with_tangents(operator: AnyOperator, values: dict[str, Any]) -> Any:
     """Our result with the reference's tangent."""
     if not operator.differentiable:
         raise NotImplementedError(
@@ -188,7 +194,7 @@ def _with_tangents(operator: AnyOperator, values: dict[str, Any], *, recorded: b
         )
     args, kwargs = operator.signature.split(values)
     reference = operator.reference(*args, **kwargs)
-    if recorded:
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors_of(values.values())):
         # A gradient must see the tangents of what it is made of, and kernels keep none.
         return reference
     results = operator(*converted(args, _primal), **converted_values(kwargs, _primal))
