@@ -49,8 +49,6 @@ def test_every_instruction_is_read_by_llvm() -> None:
     )
     build.store(build.binary("sub", loaded, number, ("nsw",)), place, 4)
     build.store(build.load(I32, room, 4, ordering="monotonic"), room, 4, ordering="release")
-    build.atomicrmw("add", pointer, number, "monotonic", 4)
-    build.cmpxchg(pointer, number, i32(3), "acq_rel monotonic", 4, flags=("weak",))
     build.fence("seq_cst")
     four = build.insert_element(poison(vector(4, FLOAT)), real, i32(0))
     swapped = build.shuffle(four, zero(four.type), [3, -1, 4])

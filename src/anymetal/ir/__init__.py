@@ -17,7 +17,7 @@
 A **module** (`parse(text)`, `str(module)`) has functions; `types`, `globals`, `declarations()`,
 `nodes()` (metadata) and `attribute_group("#0")` read its other lines. A **function** has a
 `signature` (name, type, `parameters`, attributes, metadata) and blocks; `definitions()`, `users()`,
-`calls(name)`, `replace_uses`, `split`, `fresh(stem)`. An **instruction** has typed parts (see
+`calls(name)`, `split`, `fresh(stem)`. An **instruction** has typed parts (see
 `Instruction`): `opcode`, `result`, `type`, `operands`, `flags`, `callee`, `labels`, `align`,
 `metadata`, ... Set them whole: `i.align = 4`, `i.replace("%old", new)`, `i.attach("dbg", "!7")`;
 `i.changed(Parts(...))` is a changed copy.

@@ -15,14 +15,12 @@ from anymetal.ir.instruction import Instruction
 from anymetal.ir.operand import Operand, i64
 from anymetal.ir.signature import quoted
 from anymetal.ir.types import (
-    I1,
     I8,
     PTR,
     VOID,
     Type,
     Vector,
     boolean_like,
-    structure,
     vector,
 )
 
@@ -196,47 +194,6 @@ class Builder:
     def offset(self, pointer: Operand, distance: int, name: str = "") -> Operand:
         """The place some bytes behind a pointer."""
         return self.gep(I8, pointer, i64(distance), name=name)
-
-    def atomicrmw(
-        self,
-        operation: str,
-        pointer: Operand,
-        value: Operand,
-        ordering: str,
-        align: int,
-        *,
-        is_volatile: bool = False,
-        name: str = "",
-    ) -> Operand:
-        parts = Parts(
-            operands=(pointer, value),
-            predicate=operation,
-            ordering=ordering,
-            align=align,
-            is_volatile=is_volatile,
-        )
-        return self.value("atomicrmw", value.type, name, parts)
-
-    def cmpxchg(
-        self,
-        pointer: Operand,
-        expected: Operand,
-        new: Operand,
-        ordering: str,
-        align: int,
-        *,
-        flags: Sequence[str] = (),
-        is_volatile: bool = False,
-        name: str = "",
-    ) -> Operand:
-        parts = Parts(
-            operands=(pointer, expected, new),
-            flags=tuple(flags),
-            ordering=ordering,
-            align=align,
-            is_volatile=is_volatile,
-        )
-        return self.value("cmpxchg", structure(expected.type, I1), name, parts)
 
     def fence(self, ordering: str) -> None:
         self.append("fence", None, Parts(ordering=ordering))

@@ -18,7 +18,6 @@ from anymetal.ir.types import VOID, Type
 _HEAD = re.compile(r'(?:(%(?:[-\w.$]+|"[^"]*")) = )?(?:(?:tail|musttail|notail) )?(#?[a-z_0-9]+)')
 _CALLEE = re.compile(r'@([-\w.$]+|"[^"]*")\(')
 _NONE: dict[str, str] = {}
-TERMINATORS = frozenset(("br", "switch", "ret", "unreachable", "resume", "invoke"))
 
 
 class Instruction:
@@ -111,10 +110,6 @@ class Instruction:
     @property
     def is_atomic(self) -> bool:
         return bool(self.ordering)
-
-    @property
-    def is_terminator(self) -> bool:
-        return self.opcode in TERMINATORS
 
     @property
     def pointer(self) -> Operand:

@@ -45,14 +45,6 @@ class Block:
         index = self._index(place)
         self.instructions[index:index] = new
 
-    def insert_after(self, place: Instruction, new: Iterable[Instruction]) -> None:
-        index = self._index(place) + 1
-        self.instructions[index:index] = new
-
-    def replace(self, place: Instruction, new: Iterable[Instruction]) -> None:
-        index = self._index(place)
-        self.instructions[index : index + 1] = new
-
     def _index(self, place: Instruction) -> int:
         return next(n for n, other in enumerate(self.instructions) if other is place)
 
@@ -137,10 +129,6 @@ class Function:
             number += 1
         self._names.add(name)
         return name
-
-    def replace_uses(self, old: str, new: Operand | str) -> None:
-        for instruction in self.instructions():
-            instruction.replace(old, new)
 
     def rename_predecessor(self, of: Iterable[str], old: str, new: str) -> None:
         """In the phis of the blocks `of`, values that came from `old` now come from `new`."""

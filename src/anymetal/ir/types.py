@@ -44,10 +44,6 @@ class Type:
         return isinstance(self, Integer)
 
     @property
-    def is_float(self) -> bool:
-        return isinstance(self, Float)
-
-    @property
     def is_vector(self) -> bool:
         return isinstance(self, Vector)
 

@@ -97,10 +97,6 @@ class Flow:
         inside = [loop for loop in self.loops if label in loop.blocks]
         return min(inside, key=lambda loop: len(loop.blocks), default=None)
 
-    def outermost_loop(self, label: str) -> Loop | None:
-        inside = [loop for loop in self.loops if label in loop.blocks]
-        return max(inside, key=lambda loop: len(loop.blocks), default=None)
-
     def exits(self, loop: Loop) -> list[str]:
         """The loop's exit blocks: outside it, with a predecessor inside."""
         targets = (t for label in loop.blocks for t in self.successors[label])
