@@ -1,11 +1,11 @@
-// The rules of a cell: which records are in no conflict with an access, and what a read leaves.
+// The rules of a shadow cell: which records an access cannot race with, and what a read records.
 #pragma once
 
 #include "state.h"
 
-// Whether `record` can be in no conflict with `thread` now: of an earlier launch, behind a barrier
-// of this threadgroup, or its own. (Behind a simdgroup barrier counts too, but is left to the slow
-// path.)
+// Whether an access by `thread` cannot race with `record`: it is of an earlier launch, ordered by a
+// threadgroup barrier, or the thread's own. (Simdgroup barriers order accesses too; the slow path
+// looks at them.)
 AM_INLINE bool settled(const am_checks& checks, unsigned memory, unsigned long record,
                        unsigned thread) {
   unsigned epoch = am_epoch_of(record);
@@ -30,7 +30,7 @@ AM_INLINE bool may_write(const am_checks& checks, const am_region& region, const
          (epoch < checks.ordered[memory] && readers != AM_OTHER_THREADGROUP);
 }
 
-// Who has read a cell, once `thread` has read it too.
+// The readers of a cell after a read by `thread`.
 AM_INLINE unsigned readers_with(unsigned long before, unsigned thread) {
   unsigned readers = am_readers_of(before), other = am_thread_of(before);
   if (other == thread) return readers;
@@ -39,7 +39,7 @@ AM_INLINE unsigned readers_with(unsigned long before, unsigned thread) {
   return readers > seen ? readers : seen;
 }
 
-// The record of a read, joined with what was known of earlier ones.
+// The record of a read, merged with that of earlier reads.
 AM_INLINE unsigned long joined(const am_checks& checks, unsigned memory, unsigned long before,
                                unsigned thread, unsigned site, unsigned atomic) {
   unsigned epoch = am_epoch_of(before), readers = am_readers_of(before);

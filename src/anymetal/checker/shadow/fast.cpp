@@ -1,8 +1,8 @@
-// The checks that stand in a kernel before each access: a glance that is enough when all is well.
+// The fast path of each check: one comparison with one shadow cell where nothing is wrong.
 //
 // Linked into the instrumented kernel as IR and inlined there; `size`, `align_mask` and `site` are
-// constants. What is read of `checks` and of a region does not change while a thread runs, and is
-// read before anything is decided, so that a loop reads it once.
+// constants. What is loaded of `checks` and of a region is invariant while a thread runs, and is
+// loaded before the first branch, so that LLVM hoists it out of loops.
 #include "findings.h"
 #include "state.h"
 
@@ -18,20 +18,20 @@ AM_INLINE unsigned long cells_of(const am_region& region, unsigned long size) {
   return size == 1ul << shift_of(size) ? region.cells[shift_of(size)] : 0;
 }
 
-// The number of the cell at `offset`. Between two cells it is a huge number: the lowest bits of the
-// offset become the highest.
+// The index of the cell at `offset`. Where the offset is not a multiple of the cell's size the
+// index is out of range: the offset is rotated, so that its lowest bits become the highest.
 AM_INLINE unsigned long cell_at(unsigned long offset, unsigned long size) {
   unsigned shift = shift_of(size);
   return offset >> shift | offset << (-shift & 63);
 }
 
-// Whether the address is aligned as it must be, when it is that of a cell.
+// Whether the address of a cell has the alignment that the access needs.
 AM_INLINE bool aligned(const char* address, unsigned long size, unsigned long align_mask) {
   return align_mask < size || ((unsigned long)address & align_mask) == 0;
 }
 
-// The record of the cell at `address` becomes `mine` if nobody has touched that cell since `since`:
-// then the access is in no conflict.
+// If nothing has accessed the cell at `address` since `since`, the access cannot race: the cell's
+// record becomes `mine`.
 AM_INLINE bool first_touch(const am_region& region, unsigned long cells, unsigned long since,
                            unsigned long mine, unsigned long am_cell::* record, const char* address,
                            unsigned long size, unsigned long align_mask) {
@@ -79,7 +79,7 @@ AM_INLINE bool all_written(const char* written, unsigned long size) {
 
 extern "C" {
 
-// Buffers that nothing may write have no cells: bounds and alignment are all.
+// Read-only buffers have no cells: only bounds and alignment are checked.
 AM_CHECK char* am_check_constant_load(am_checks* checks, unsigned number, char* address,
                                       unsigned long size, unsigned long align_mask, unsigned site,
                                       unsigned thread) {
@@ -109,7 +109,7 @@ AM_CHECK char* am_check_store(am_checks* checks, unsigned number, char* address,
 }
 
 // Threadgroup memory. A tile is read many times between two barriers, and only the first few reads
-// of a cell say anything new: those by another thread, and by another simdgroup.
+// of a cell change its record: those by another thread, and by another simdgroup.
 AM_CHECK char* am_check_shared_load(am_checks* checks, unsigned number, char* address,
                                     unsigned long size, unsigned long align_mask, unsigned site,
                                     unsigned thread) {

@@ -1,11 +1,11 @@
-// Reads and writes that a glance at one cell does not settle, most of which are in order all the
-// same.
+// The out-of-line path of reads and writes that the inline check does not settle; most of them do
+// not race.
 #pragma once
 
 #include "cells.h"
 #include "slow_path.h"
 
-// The cells of a plain access: none unless it is inside and aligned and covers whole cells.
+// The cells of a plain access: none unless it is in bounds, aligned and covers whole cells.
 class Cells {
  public:
   Cells(const am_checked_launch& launch, const am_region& region, const char* address,
@@ -29,7 +29,7 @@ class Cells {
   am_cell* last_ = nullptr;
 };
 
-// Whether a read says nothing that the cell's record does not say already.
+// Whether a read adds nothing to the cell's record.
 inline bool is_known(const am_checks& checks, unsigned memory, unsigned long before,
                      unsigned thread) {
   if (am_epoch_of(before) != checks.epoch) return false;
@@ -37,7 +37,7 @@ inline bool is_known(const am_checks& checks, unsigned memory, unsigned long bef
   return readers_with(before, thread) == am_readers_of(before);
 }
 
-// A read that is in no conflict.
+// Records a read that does not race.
 inline void note_read(const am_checks& checks, unsigned memory, am_cell& cell, bool alone,
                       unsigned site, unsigned thread) {
   bool ordered = am_epoch_of(cell.write) < checks.ordered[memory];
@@ -48,7 +48,7 @@ inline void note_read(const am_checks& checks, unsigned memory, am_cell& cell, b
     cell.read = joined(checks, memory, cell.read, thread, site, 0) | open;
 }
 
-// Out of line once more: only what calls the slow path has all the registers of the kernel to save.
+// A function of its own: only calls of the slow path spill the kernel's registers.
 template <unsigned access>
 AM_OUT_OF_LINE __attribute__((noinline)) char* look_closely(am_checks* checks, unsigned number,
                                                             char* address, unsigned long size,

@@ -1,4 +1,4 @@
-// The whole of a check: bounds, alignment, first writes and conflicts, cell by cell.
+// The slow path of a check: bounds, alignment, uninitialised reads and races, cell by cell.
 #pragma once
 
 #include "cells.h"
@@ -100,7 +100,7 @@ struct Check {
     __builtin_memcpy(launch.pending_value, address, size);
   }
 
-  // The last write of a cell against this access.
+  // Whether this access races with the last write of a cell.
   void against_write(const am_cell& cell) {
     unsigned epoch = am_epoch_of(cell.write);
     unsigned other = am_thread_of(cell.write);
@@ -114,7 +114,7 @@ struct Check {
     conflict(cell.write, was_atomic ? AM_WRITE | AM_ATOMIC : AM_WRITE, other);
   }
 
-  // The reads of a cell against this write.
+  // Whether this write races with the reads of a cell.
   void against_reads(const am_cell& cell) {
     unsigned epoch = am_epoch_of(cell.read);
     unsigned other = am_thread_of(cell.read);
@@ -135,7 +135,7 @@ struct Check {
     return region->fresh && am_epoch_of(cell.write) < checks.first[region->memory];
   }
 
-  // A value that a selection may drop is judged there (am_check_taken).
+  // A value that only selects use is judged where one takes it (am_check_taken).
   void read_nothing() const {
     if (launch.sites[site].use == AM_PICKED)
       launch.doubt[thread] = site + 1;
@@ -162,7 +162,7 @@ struct Check {
     if (missing) read_nothing();
   }
 
-  // False where the address is not even that of an element; then its cells say nothing.
+  // False where the address is not aligned to the element either: then it has no cells of its own.
   bool check_alignment() const {
     unsigned long place = (unsigned long)address;
     bool on_element = (place & (launch.sites[site].element - 1)) == 0;
@@ -176,7 +176,7 @@ struct Check {
            (unsigned long)(address - candidate.low) <= candidate.size - size;
   }
 
-  // An address nothing but its value is known of: the region it lies in, if any.
+  // A pointer of unknown provenance: the region its address lies in, if any.
   bool find_region() {
     for (unsigned i = 0; i < checks.region_count; ++i)
       if (in_region(checks.regions[i])) {
@@ -255,8 +255,8 @@ void am_check_taken_slowly(am_checks* checks, bool taken, unsigned site, unsigne
   launch.doubt[thread] = 0;
 }
 
-// Functions that are not part of the kernel's own body find their thread here; launches are one at
-// a time.
+// The thread for functions that were not inlined into the kernel; there is one checked launch at a
+// time.
 static am_checks* current_checks;
 static unsigned current_thread;
 

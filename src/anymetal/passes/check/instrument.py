@@ -1,4 +1,4 @@
-"""Puts a check before every access of a kernel, and in front of arithmetic that can go wrong.
+"""Inserts a check before every memory access of a kernel and before arithmetic that can go wrong.
 
 Each check returns the address to use: the one given, or that of a sink where the access is wrong,
 so that no kernel can write outside its buffers. The checks themselves are C++
@@ -121,8 +121,8 @@ class Instrument:
         return self.result
 
     def _check_block(self, block: Block, number: int) -> None:
-        """A block of a coroutine finds the state for itself: of an address that comes out of the
-        frame LLVM knows nothing, and would not read through it ahead of a branch."""
+        """Each block of a coroutine loads the state anew: LLVM knows nothing of a pointer that was
+        spilled to the frame, and would not speculate loads through it."""
         if self._stops:
             self._state = self._find_state(number)
         self._is_state_used = False
@@ -135,7 +135,7 @@ class Instrument:
 
     @staticmethod
     def _insert(block: Block, instructions: list[Instruction]) -> None:
-        """Puts instructions where a block's own begin, or where its entry's variables end."""
+        """Inserts behind the phis of a block, or behind the allocas of the entry."""
         heads = ("phi", "alloca")
         block.insert_before(
             next(own for own in block.instructions if own.opcode not in heads), instructions
@@ -163,7 +163,7 @@ class Instrument:
     # ---- functions that could not be inlined -------------------------------------------------
 
     def _instrument_callee(self, function: Function) -> None:
-        """A recursive function: only addresses tell its memory."""
+        """A recursive function: its pointers have no known provenance, only addresses."""
         provenance = Provenance(function)
 
         def emit(build: Builder, instruction: Instruction) -> bool:
@@ -182,7 +182,7 @@ class Instrument:
         instruction.set_operand(access.place, checked)
 
     def _writes_anywhere(self) -> bool:
-        """Whether a write goes through a pointer of which nothing is known."""
+        """Whether a store goes through a pointer of unknown provenance."""
         origins = _written_origins(self._function)
         if "unknown" in origins:
             return True
@@ -200,8 +200,7 @@ class Instrument:
         return sorted({self._provenance.root(call.operand()).number for call in calls})
 
     def _find_arrays(self) -> None:
-        """Arrays of a thread that are indexed; each gets a shadow that says which bytes are
-        written."""
+        """The allocas that are accessed; each gets a shadow that says which bytes are written."""
         definitions = self._function.definitions()
         for instruction in self._function.instructions():
             for access in accesses_of(instruction):
@@ -327,7 +326,7 @@ class Instrument:
         self._check_call(build, VOID, "am_check_divisor", wrong, i32(site))
 
     def _check_number(self, build: Builder, mark: Instruction) -> None:
-        """A NaN of operands that are none, or an infinity of finite ones, is born here."""
+        """Reports a NaN that no operand was, or an infinity from finite operands."""
         site = self._site(mark, None, MACHINE, "NaN or infinity")
 
         def holds(value: Operand, classes: int) -> Operand:
@@ -342,7 +341,7 @@ class Instrument:
         self._check_call(build, VOID, "am_check_number", build.or_(nan, infinite), i32(site))
 
     def _check_picked(self, build: Builder, instruction: Instruction) -> None:
-        """A value that may be uninitialised counts when a selection takes it."""
+        """An uninitialised value is reported when a select takes it."""
         if instruction.opcode != "select" or instruction.operands[0].type is not I1:
             return
         condition, taken, other = instruction.operands
@@ -355,7 +354,7 @@ class Instrument:
     # ---- the state of the launch -------------------------------------------------------------
 
     def _forget(self, build: Builder, name: str) -> None:
-        """Nothing in an array of the thread is written."""
+        """Clears the shadow of an array: nothing in it is written."""
         size, written = self._arrays[name]
         operands = (written, constant(I8, 0), i64(size), boolean(False))
         self._plain_call(build, VOID, "llvm.memset.p0.i64", *operands)
@@ -370,10 +369,10 @@ class Instrument:
         self._function.at_entry(build.made)
 
     def _find_state(self, number: int) -> _State:
-        """Reads where the launch's state is, and this thread's index.
+        """Loads the address of the launch's state and this thread's index.
 
-        The thread's structure never changes while a coroutine runs; so marked, the reads leave its
-        loops. Elsewhere it is a local variable that serves one thread after the other.
+        In a coroutine the thread's structure is invariant, and marked so the loads are hoisted. In
+        a loop over threads it is one local variable that serves all of them in turn.
         """
         build = Builder(self._function.fresh)
         fixed = invariant(self._module)

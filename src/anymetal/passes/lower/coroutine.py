@@ -4,8 +4,9 @@ Each `am_suspend` becomes `llvm.coro.suspend` after the thread has written down 
 site number in loop-aware order, and what it waits for. The scheduler (engines/cpu/scheduler.h)
 resumes the lanes at the lowest site first.
 
-A lane that skips a collective inside a loop must not run ahead into the next iteration and meet the
-others there. Loops with such a collective get one more suspend at the end of each iteration.
+Lanes that diverge around a collective inside a loop must reconverge before the next iteration: else
+a lane that skipped it would take part in the next iteration's collective with the others. Loops in
+which a collective does not dominate the latch get one more suspend there.
 """
 
 from __future__ import annotations
@@ -92,36 +93,38 @@ def _what(call: Instruction) -> int:
 def _suspend_at_loop_ends(function: Function) -> None:
     graph = graph_of(function)
     _, loops = loop_aware_order(graph, function.entry.label)
-    meeting = {
+    with_collectives = {
         block.label
         for block in function.blocks
         for call in block.instructions
         if call.callee == "am_suspend" and waits_for(_what(call)) != Wait.THREADGROUP_BARRIER
     }
     for number, loop in enumerate(loops):
-        inside = meeting & loop.blocks
+        inside = with_collectives & loop.blocks
         nested = {b for other in loops if other.blocks < loop.blocks for b in other.blocks}
         latches = _latches(graph, loop)
-        # A collective in an inner loop is met as often as each lane goes round that loop.
-        apart = inside & nested or any(
-            not _always_met(graph, loop, block, latch) for latch in latches for block in inside
+        # Lanes may execute a collective of a nested loop a different number of times.
+        may_diverge = inside & nested or any(
+            not _dominates(graph, loop, block, latch) for latch in latches for block in inside
         )
-        if apart:
+        if may_diverge:
             latch = _one_latch(function, loop, latches)
-            _suspend_before_next_round(function, latch, loop.header, f"am.meet{number}")
+            _suspend_on_back_edge(function, latch, loop.header, f"am.meet{number}")
 
 
 def _latches(graph: Graph, loop: Loop) -> list[str]:
     return [block for block in graph if block in loop.blocks and loop.header in graph[block]]
 
 
-def _always_met(graph: Graph, loop: Loop, block: str, latch: str) -> bool:
+def _dominates(graph: Graph, loop: Loop, block: str, latch: str) -> bool:
+    """Whether each iteration that reaches the latch passes the block."""
     inside = {b: [s for s in graph[b] if s in loop.blocks] for b in loop.blocks}
     return dominates(inside, loop.header, block, latch)
 
 
 def _one_latch(function: Function, loop: Loop, latches: list[str]) -> str:
-    """The block all ways back to the header go through: lanes that `continue` meet the others."""
+    """The only latch of the loop, made where there are several: a lane that `continue`s reconverges
+    with the others there."""
     if len(latches) == 1:
         return latches[0]
     name = f"am.round.{len(function.blocks)}"
@@ -140,8 +143,8 @@ def _one_latch(function: Function, loop: Loop, latches: list[str]) -> str:
     return name
 
 
-def _suspend_before_next_round(function: Function, latch: str, header: str, name: str) -> None:
-    """On the way back to the header: lanes that leave the loop there do not wait."""
+def _suspend_on_back_edge(function: Function, latch: str, header: str, name: str) -> None:
+    """Suspends on the back edge: lanes that leave the loop at the latch do not wait."""
     number = len(function.blocks)
     stop, rest, leave = f"{name}.{number}", f"{name}.go.{number}", f"{name}.leave.{number}"
     block = function.block(latch)

@@ -1,5 +1,5 @@
-"""Loads whose value cannot change during a launch are marked so, and may leave the loop over
-threads.
+"""Loads whose value cannot change during a launch are marked invariant, so that LLVM hoists them
+out of the loop over threads.
 
 The table of buffer addresses, the shape of the grid and memory in the constant address space stay
 as they are; but LLVM must assume that a store to any buffer may change them. Without the marks a

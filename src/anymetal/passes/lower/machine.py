@@ -1,5 +1,5 @@
-"""Puts the machine under a kernel: `am_self` becomes the thread's parameter, threadgroup variables
-become offsets into the threadgroup's memory.
+"""Lowers the primitives of the machine: `am_self` becomes the thread's parameter, threadgroup
+variables become offsets into the threadgroup's memory.
 
 Everything the author wrote is inlined into one function by now; a primitive left in another
 function (a recursive one, say) has no thread to refer to, and is refused.
@@ -115,7 +115,8 @@ MATRIX_PARTS = ("am_matrix_first", "am_matrix_second")
 
 
 def answer_at_once(module: Module, *, at_once: bool) -> None:
-    """Tells the headers whether all lanes run at once; if not, the calls for that case go away."""
+    """Folds the headers' question whether all lanes run at once; if not, removes what only vector
+    code needs."""
 
     def emit(build: Builder, instruction: Instruction) -> bool:
         callee = instruction.callee or ""
