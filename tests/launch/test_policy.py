@@ -68,12 +68,25 @@ def test_package_file_is_sound() -> None:
 def test_operators_and_their_gradients_have_rows(operator: str) -> None:
     rows = read_policies(policy.PACKAGE_FILE).rows
     for name in (operator, f"{operator}_backward"):
-        assert any(name in row.operators for row in rows), name
+        assert any({name, "*"} & row.operators for row in rows), name
+
+
+def test_own_row_outranks_that_of_every_operator() -> None:
+    rows = read_policies(policy.PACKAGE_FILE).rows
+    shared = [row for row in rows if row.operators == {"*"}]
+    assert {"elementwise", "single_simdgroup", "looped", "two_phase"} <= {
+        strategy for row in shared for strategy in row.strategies
+    }
+    assert ask(operator="nonesuch", strategy="looped").origin == next(
+        row.place for row in shared if "looped" in row.strategies
+    )
+    own = ask(operator="rms_norm", strategy="looped", device="cpu")
+    assert own.origin != ask(operator="nonesuch", strategy="looped", device="cpu").origin
 
 
 def test_missing_row_is_an_error_that_names_it() -> None:
-    with pytest.raises(PolicyError, match=r'operator = "nonesuch" and strategy = "looped"'):
-        ask(operator="nonesuch")
+    with pytest.raises(PolicyError, match=r'operator = "nonesuch" and strategy = "tiles"'):
+        ask(operator="nonesuch", strategy="tiles")
     with pytest.raises(PolicyError, match="unknown dtype 'float'"):
         ask(dtype="float")
 
