@@ -35,16 +35,15 @@ class Choice:
 def choice(instrumentation: Instrumentation[Any], name: str = "") -> Choice:
     """The engines for a kernel: the one called `name`, or what instrumentation and setting say."""
     if instrumentation.engine:
-        reason = f"{instrumentation.name} kernels run there"
-        return Choice(
-            instrumentation.engine, (registry.engine_called(instrumentation.engine),), reason
-        )
-    if name:
-        return Choice(name, (registry.engine_called(name),), "asked for")
-    name = wanted()
+        name, reason = instrumentation.engine, f"{instrumentation.name} kernels run there"
+    elif name:
+        reason = "asked for"
+    else:
+        name = wanted()
+        reason = f"{settings.ENGINE.variable}={name}"
     if name == AUTO:
         return Choice(AUTO, registry.ENGINES)
-    return Choice(name, (registry.engine_called(name),), f"{settings.ENGINE.variable}={name}")
+    return Choice(name, (registry.engine_called(name),), reason)
 
 
 def wanted() -> str:

@@ -123,6 +123,7 @@ def _outline(note: dict[str, Any]) -> Outline:
 
 def _source_key(source: Source) -> str:
     options = [
+        type(source).__name__,
         source.name,
         [str(path) for path in source.include_dirs],
         source.defines,
