@@ -37,11 +37,19 @@ class ActiveCheck:
 
     `outputs` is None when a buffer written in part is a warning, the tensors for which it is an
     error, or () when it is nothing. `nan` asks where the first NaN or infinity was born.
-    An object is entered once.
+    `level` is how far checked kernels are optimised; None leaves it to the setting. An object is
+    entered once.
     """
 
-    def __init__(self, report: Report, outputs: Outputs = None, nan: bool = False) -> None:
+    def __init__(
+        self,
+        report: Report,
+        outputs: Outputs = None,
+        nan: bool = False,
+        level: int | None = None,
+    ) -> None:
         self.report = report
+        self.level = level
         self.outputs = _checked_outputs(outputs)
         self.nan = nan
         self._around: ActiveCheck | None = None

@@ -45,7 +45,8 @@ class Kernel:
     def _checked_for(self, check: ActiveCheck) -> CheckedKernel:
         from anymetal.launch.checked_call import compile_checked  # noqa: PLC0415
 
-        key = (check.nan, settings.CHECK_LEVEL.value())
+        level = settings.CHECK_LEVEL.value() if check.level is None else check.level
+        key = (check.nan, level)
         if key not in self._checked:
             self._checked[key] = compile_checked(self._compiler, self.name, self.constants, *key)
         return self._checked[key]
