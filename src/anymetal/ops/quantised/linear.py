@@ -7,9 +7,7 @@ threadgroup memory and multiplied there. The gradient is that of the activations
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
@@ -18,7 +16,7 @@ from anymetal.nouns import SIMDGROUP
 from anymetal.ops.declare import variants
 from anymetal.ops.declare.checks import check_dtype, check_like, check_shape, check_size
 from anymetal.ops.declare.declare import FLOATS, Cost, Operator
-from anymetal.ops.declare.kernel_file import SUFFIXES, KernelFile, kernel_file
+from anymetal.ops.declare.kernel_file import SUFFIXES, kernel_file
 from anymetal.ops.declare.layout import row_stride
 from anymetal.ops.quantised.quantize import (
     Quantized,
@@ -43,14 +41,6 @@ ACTIVATIONS = (None, "silu", "gelu", "gelu_tanh")
 
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
-
-
-@cache
-def _kernel_number(file: KernelFile, name: str) -> int:
-    """A size that a .metal file fixes, as it stands there."""
-    found = re.search(rf"{name} = (\d+);", file.text)
-    assert found is not None, f"{file.name} has no {name}"
-    return int(found.group(1))
 
 
 # --- which kernel ---------------------------------------------------------------------------------
@@ -149,7 +139,7 @@ def _matvec(
 ) -> None:
     rows, count, stride = x
     variants.record(operator.name, rows.dtype, "dots", WORD_BITS // weights.bits)
-    simdgroups = -(-weights.rows // _kernel_number(MATVEC, "rows_of_simdgroup"))
+    simdgroups = -(-weights.rows // MATVEC.constant("rows_of_simdgroup"))
     size = min(simdgroups * SIMDGROUP, choice.group_size)
     groups = -(-simdgroups * SIMDGROUP // size)
     kind = f"{kind_of(weights.offsets)}_{weights.bits}_{weights.group_size // SIMDGROUP}"
@@ -174,11 +164,11 @@ def _tiles(
     y: Tensor,
 ) -> None:
     rows, count, stride = x
-    limit = _kernel_number(MATMUL, "most_simdgroups") * SIMDGROUP
-    height = _kernel_number(MATMUL, "strip_rows")
+    limit = MATMUL.constant("most_simdgroups") * SIMDGROUP
+    height = MATMUL.constant("strip_rows")
     needed = -(-count // height) * SIMDGROUP
     size = min(choice.group_size, limit, needed)
-    across = -(-y.shape[-1] // _kernel_number(MATMUL, "tile_columns"))
+    across = -(-y.shape[-1] // MATMUL.constant("tile_columns"))
     down = -(-count // (size // SIMDGROUP * height))
     kind = f"{kind_of(weights.offsets)}_{weights.bits}"
     MATMUL.kernel(f"{kernel}_{kind}_{weights.instance(rows)}", rows.device)(
@@ -426,7 +416,7 @@ def _product_with_columns(grad: Tensor, weights: Weights, result: Tensor) -> Non
         return
     variants.record(_backward.name, grad.dtype, "columns", WORD_BITS // weights.bits)
     blocks = weights.words.shape[1] // SIMDGROUP
-    size = min(few.group_size, _kernel_number(MATVEC, "most_simdgroups") * SIMDGROUP)
+    size = min(few.group_size, MATVEC.constant("most_simdgroups") * SIMDGROUP)
     kind = f"{kind_of(weights.offsets)}_{weights.bits}"
     MATVEC.kernel(f"matvec_backward_{kind}_{weights.instance(rows)}", rows.device)(
         rows,
