@@ -57,6 +57,10 @@ class Call:
         """Whether a gradient of one of these arguments is asked for."""
         return any(name in self._needed for name in names)
 
+    def has(self, name: str) -> bool:
+        """Whether this argument is a tensor, kept or not."""
+        return name in self._likes
+
     def like(self, name: str) -> Like:
         return self._likes[name]
 
@@ -90,7 +94,9 @@ class _Recorded(torch.autograd.Function):
 def _keep(ctx: Any, operator: AnyOperator, values: dict[str, Any], result: Any) -> None:
     """Tensors that are asked for, and everything that is no tensor."""
     found = dict(zip(operator.results, _listed(result), strict=False)) | values
-    tensors = {name: found[name] for name in operator.kept if _holds_tensors(found[name])}
+    dropped = {name for name, where in operator.keep_where.items() if not where(values)}
+    kept = operator.kept - dropped
+    tensors = {name: found[name] for name in kept if _holds_tensors(found[name])}
     ctx.sizes = {n: None if isinstance(v, torch.Tensor) else len(v) for n, v in tensors.items()}
     ctx.save_for_backward(*tensors_of(tensors.values()))
     ctx.plain = {name: value for name, value in values.items() if not _holds_tensors(value)}

@@ -108,6 +108,7 @@ class Operator(Generic[P, R]):
         self.functional = declared.functional
         self.kernels = kernel_file(Path(inspect.getfile(room)).parent / declared.source)
         self.kept: frozenset[str] = frozenset()
+        self.keep_where: dict[str, Callable[[Mapping[str, Any]], bool]] = {}
         self.optional_gradients = False
         self._backward: Backward | None = None
         self._run: Function | None = None
@@ -241,12 +242,20 @@ class Operator(Generic[P, R]):
 
         return declare
 
-    def backward(self, *, keep: Sequence[str] = ()) -> Callable[[F], F]:
+    def backward(
+        self,
+        *,
+        keep: Sequence[str] = (),
+        keep_where: Mapping[str, Callable[[Mapping[str, Any]], bool]] | None = None,
+    ) -> Callable[[F], F]:
         """Registers `function(call, *gradients)`, which gives gradients by the arguments' names.
 
         `call` has the arguments as attributes; tensors, and results by their names, where `keep`
-        names them. A gradient annotated as optional is None where no one used that result.
+        names them, or `keep_where` with a condition on the arguments that holds. A gradient
+        annotated as optional is None where no one used that result.
         """
+        self.keep_where = dict(keep_where or {})
+        keep = [*keep, *self.keep_where]
         unknown = set(keep) - {*self.names, *self.results}
         if unknown:
             raise ValueError(f"{self.name} keeps {sorted(unknown)}, no arguments or results of it")

@@ -16,18 +16,18 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from anymetal.ops.declare import Autocast, Call, Case, Cost, Gradients, operator
 from anymetal.ops.declare.cases import random_case
 from anymetal.ops.declare.checks import (
     MAX_ELEMENTS,
-    check_dtype,
+    check_input,
     check_like,
     check_shape,
     check_size,
 )
-from anymetal.ops.declare.declare import FLOATS, Case, Cost, Operator
-from anymetal.ops.matmul.product import ACTIVATIONS, Epilogue, Launch, product_of
+from anymetal.ops.matmul.product import ACTIVATIONS, Epilogue, launch
 
-SOURCE = "matmul/matmul.metal"
+SOURCE = "matmul.metal"
 Function = Callable[..., Any]
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
@@ -56,7 +56,7 @@ _BENCH = tuple(((side, side), (side, side)) for side in (256, 512, 1024, 2048))
 
 def _matmul_shape(name: str, input: Tensor, other: Tensor) -> list[int]:
     """The shape of the result, once both tensors are found to fit."""
-    _check_input(name, "input", input)
+    check_input(name, input)
     check_like(name, "other", other, "input", input)
     check_size(name, "other", other)
     for argument, tensor in (("input", input), ("other", other)):
@@ -98,11 +98,6 @@ def _checked_result(name: str, shape: list[int]) -> list[int]:
     return shape
 
 
-def _check_input(name: str, argument: str, tensor: Tensor) -> None:
-    check_dtype(name, argument, tensor, FLOATS)
-    check_size(name, argument, tensor)
-
-
 def _matmul_cost(input: Tensor, other: Tensor) -> Cost:
     shape = _matmul_shape("matmul", input, other)
     results = math.prod(shape)
@@ -113,63 +108,46 @@ def _matmul_cost(input: Tensor, other: Tensor) -> Cost:
     )
 
 
-_matmul = Operator(
-    "matmul(Tensor input, Tensor other) -> Tensor",
-    SOURCE,
-    torch.matmul,
+@operator(
+    source=SOURCE,
+    reference=torch.matmul,
     cases=[random_case(*shapes) for shapes in _PAIRS],
     bench=[
         *(random_case(*shapes) for shapes in _BENCH),
         random_case((8, 4096), (4096, 1024)),
         random_case((8, 256, 64), (8, 64, 256)),
     ],
-    baseline=torch.matmul,
     cost=_matmul_cost,
+    autocast=Autocast("lower", like="matmul"),
 )
-
-
-@_matmul.forward
-def _(input: Tensor, other: Tensor) -> Tensor:
-    result = input.new_empty(_matmul_shape("matmul", input, other))
-    a, b = _as_matrices(input, other)
-    _launch("matmul", a, b, result, Epilogue())
-    return result
-
-
-@_matmul.fake
-def _(input: Tensor, other: Tensor) -> Tensor:
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """The product of two tensors, as torch.matmul: vectors, matrices, and batches of them."""
     return input.new_empty(_matmul_shape("matmul", input, other))
+
+
+@matmul.run
+def _(output: Tensor, input: Tensor, other: Tensor) -> None:
+    a, b = _as_matrices(input, other)
+    launch("matmul", a, b, output, Epilogue())
+
+
+@matmul.backward(keep=["input", "other"])
+def _(call: Call, grad: Tensor) -> Gradients:
+    a, b = _as_matrices(call.input, call.other)
+    grad = grad.unsqueeze(-1) if call.other.dim() == 1 else grad
+    grad = grad.unsqueeze(-2) if call.input.dim() == 1 else grad
+    found = {}
+    if call.needs("input"):
+        found["input"] = _product_like(grad, b.mT, a.shape).view(call.input.shape)
+    if call.needs("other"):
+        found["other"] = _product_like(a.mT, grad, b.shape).view(call.other.shape)
+    return found
 
 
 def _as_matrices(input: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     """A vector on the left is one row, on the right one column."""
     a = input.unsqueeze(0) if input.dim() == 1 else input
     return a, other.unsqueeze(-1) if other.dim() == 1 else other
-
-
-def _launch(operator: str, a: Tensor, b: Tensor, result: Tensor, epilogue: Epilogue) -> None:
-    if result.numel() == 0:
-        return
-    batch = _batch_shape(operator, a.shape[:-2], b.shape[:-2])
-    product = product_of(a, b, result.view(*batch, a.shape[-2], b.shape[-1]), epilogue)
-    Launch(operator, product, epilogue).run()
-
-
-def _keep_matmul(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    del output
-    ctx.save_for_backward(*inputs)
-
-
-def _matmul_gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    input, other = ctx.saved_tensors
-    a, b = _as_matrices(input, other)
-    grad = grad.unsqueeze(-1) if other.dim() == 1 else grad
-    grad = grad.unsqueeze(-2) if input.dim() == 1 else grad
-    first, second = ctx.needs_input_grad
-    return (
-        _product_like(grad, b.mT, a.shape).view(input.shape) if first else None,
-        _product_like(a.mT, grad, b.shape).view(other.shape) if second else None,
-    )
 
 
 def _product_like(left: Tensor, right: Tensor, shape: Sequence[int]) -> Tensor:
@@ -194,9 +172,6 @@ def _with_batch(matrix: Tensor, dimensions: int) -> Tensor:
     return matrix[(None,) * (dimensions + 2 - matrix.dim())]
 
 
-_matmul.gradient(_keep_matmul, _matmul_gradients)
-
-
 # --- linear ---------------------------------------------------------------------------------------
 
 _FUNCTIONS: dict[str | None, Function] = {
@@ -212,6 +187,7 @@ def _linear_reference(
     input: Tensor,
     weight: Tensor,
     bias: Optional = None,
+    *,
     activation: str | None = None,
     residual: Optional = None,
 ) -> Tensor:
@@ -239,34 +215,25 @@ def _linear_case(rows: Sequence[int], k: int, n: int, **options: Any) -> Case:
 
         args: list[Any] = [random(*rows, n)] if options.get("slope") else []
         args += [random(*rows, k), random(n, k) / max(k, 1) ** 0.5]
-        args += [random(n) if options.get("bias") else None, options.get("activation")]
-        return args + ([random(*rows, n)] if options.get("residual") else []), {}
+        args.append(random(n) if options.get("bias") else None)
+        if options.get("slope"):
+            return [*args, options["activation"]], {}
+        residual = random(*rows, n) if options.get("residual") else None
+        return args, {"activation": options.get("activation"), "residual": residual}
 
     words = ["x".join(map(str, (*rows, k))), f"{n}x{k}"]
     words += [str(value) if name == "activation" else name for name, value in options.items()]
     return Case(" ".join(words), make)
 
 
-def _linear_cost(
-    input: Tensor,
-    weight: Tensor,
-    bias: Optional = None,
-    activation: str | None = None,
-    residual: Optional = None,
-) -> Cost:
-    results = math.prod(_linear_shape("linear", input, weight, bias, activation, residual))
-    more = [tensor.nbytes for tensor in (bias, residual) if tensor is not None]
+def _linear_cost(input: Tensor, weight: Tensor, *tensors: Any, **options: Any) -> Cost:
+    results = math.prod([*input.shape[:-1], *weight.shape[:-1]])
+    given = (input, weight, *tensors, *options.values())
     return Cost(
-        read=input.nbytes + weight.nbytes + sum(more),
+        read=sum(tensor.nbytes for tensor in given if isinstance(tensor, Tensor)),
         write=results * input.element_size(),
         flops=2 * results * input.shape[-1],
     )
-
-
-def _slope_cost(
-    grad: Tensor, input: Tensor, weight: Tensor, bias: Optional, activation: str
-) -> Cost:
-    return _linear_cost(input, weight, bias, activation, grad)
 
 
 def _linear_shape(
@@ -278,7 +245,7 @@ def _linear_shape(
     residual: Optional,
 ) -> list[int]:
     """The shape of the result, once everything is found to fit."""
-    _check_input(name, "input", input)
+    check_input(name, input)
     check_like(name, "weight", weight, "input", input)
     check_size(name, "weight", weight)
     if input.dim() == 0 or weight.dim() not in (1, 2):
@@ -301,11 +268,20 @@ def _linear_shape(
     return _checked_result(name, shape)
 
 
-_linear = Operator(
-    "linear(Tensor input, Tensor weight, Tensor? bias=None, str? activation=None,"
-    " Tensor? residual=None) -> Tensor",
-    SOURCE,
-    _linear_reference,
+def _launch_linear(
+    operator: str, input: Tensor, weight: Tensor, result: Tensor, epilogue: Epilogue
+) -> None:
+    """A weight of one dimension gives results without the last one."""
+    a = input.unsqueeze(0) if input.dim() == 1 else input
+    b = weight.unsqueeze(-1) if weight.dim() == 1 else weight.mT
+    if weight.dim() == 1 and epilogue.residual is not None:
+        epilogue = replace(epilogue, residual=epilogue.residual.unsqueeze(-1))
+    launch(operator, a, b, result, epilogue)
+
+
+@operator(
+    source=SOURCE,
+    reference=_linear_reference,
     cases=[
         _linear_case((0,), 4, 3, bias=True),
         _linear_case((3,), 0, 5, bias=True, activation="silu"),
@@ -320,109 +296,84 @@ _linear = Operator(
         _linear_case((1,), 4096, 4096),
     ],
     cost=_linear_cost,
+    autocast=Autocast("lower", like="linear"),
 )
+def linear(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    activation: str | None = None,
+    residual: Tensor | None = None,
+) -> Tensor:
+    """f(input @ weight.T + bias) + residual, as F.linear; sums and f are rounded once, together.
 
-_linear_slope = Operator(
-    "linear_slope(Tensor grad, Tensor input, Tensor weight, Tensor? bias, str activation)"
-    " -> Tensor",
-    SOURCE,
-    _slope_reference,
+    `activation` is "relu", "silu", "gelu", "gelu_tanh" or None. The gradient computes the argument
+    of the activation again.
+    """
+    return input.new_empty(_linear_shape("linear", input, weight, bias, activation, residual))
+
+
+@linear.run
+def _(
+    output: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    bias: Optional = None,
+    *,
+    activation: str | None = None,
+    residual: Optional = None,
+) -> None:
+    _launch_linear("linear", input, weight, output, Epilogue(bias, residual, activation))
+
+
+@linear.backward(keep=["input", "weight", "bias"])
+def _(call: Call, grad: Tensor) -> Gradients:
+    inner = grad
+    if call.activation is not None and call.needs("input", "weight", "bias"):
+        inner = linear_slope(grad, call.input, call.weight, call.bias, call.activation)
+    input, weight = call.input, call.weight
+    matrix = weight.unsqueeze(0) if weight.dim() == 1 else weight
+    rows = inner.reshape(math.prod(input.shape[:-1]), matrix.shape[0])
+    dense = input.reshape(rows.shape[0], input.shape[-1])
+    found = {"residual": grad} if call.needs("residual") else {}
+    if call.needs("input"):
+        found["input"] = matmul(rows, matrix).view(input.shape)
+    if call.needs("weight"):
+        found["weight"] = matmul(rows.mT, dense).view(weight.shape)
+    if call.needs("bias"):
+        found["bias"] = rows.sum(0).view(weight.shape[:-1])
+    return found
+
+
+@operator(
+    source=SOURCE,
+    reference=_slope_reference,
     cases=[
         _linear_case((0,), 4, 3, slope=True, activation="relu"),
         _linear_case((3,), 31, 10, slope=True, bias=True, activation="gelu"),
         _linear_case((33,), 20, 12, slope=True, bias=True, activation="silu"),
     ],
-    cost=_slope_cost,
-    differentiable=False,
+    cost=lambda grad, *args, **_: _linear_cost(*args, grad),
+    no_gradient="linear with an activation can be differentiated once",
 )
-
-
-def _launch_linear(
-    operator: str, input: Tensor, weight: Tensor, result: Tensor, epilogue: Epilogue
-) -> None:
-    """A weight of one dimension gives results without the last one."""
-    a = input.unsqueeze(0) if input.dim() == 1 else input
-    b = weight.unsqueeze(-1) if weight.dim() == 1 else weight.mT
-    if weight.dim() == 1 and epilogue.residual is not None:
-        epilogue = replace(epilogue, residual=epilogue.residual.unsqueeze(-1))
-    _launch(operator, a, b, result, epilogue)
-
-
-@_linear.forward
-def _(
-    input: Tensor,
-    weight: Tensor,
-    bias: Optional = None,
-    activation: str | None = None,
-    residual: Optional = None,
+def linear_slope(
+    grad: Tensor, input: Tensor, weight: Tensor, bias: Tensor | None, activation: str
 ) -> Tensor:
-    result = input.new_empty(_linear_shape("linear", input, weight, bias, activation, residual))
-    _launch_linear("linear", input, weight, result, Epilogue(bias, residual, activation))
-    return result
-
-
-@_linear.fake
-def _(
-    input: Tensor,
-    weight: Tensor,
-    bias: Optional = None,
-    activation: str | None = None,
-    residual: Optional = None,
-) -> Tensor:
-    return input.new_empty(_linear_shape("linear", input, weight, bias, activation, residual))
-
-
-def _slope_shape(
-    grad: Tensor, input: Tensor, weight: Tensor, bias: Optional, activation: str
-) -> list[int]:
-    _check_input("linear_slope", "grad", grad)
+    """grad times the slope of the activation at input @ weight.T + bias."""
+    check_input("linear_slope", grad, "grad")
     shape = _linear_shape("linear_slope", input, weight, bias, activation, None)
     check_like("linear_slope", "grad", grad, "input", input)
     check_shape("linear_slope", "grad", grad, shape, "that of the result")
-    return shape
+    return input.new_empty(shape)
 
 
-@_linear_slope.forward
-def _(grad: Tensor, input: Tensor, weight: Tensor, bias: Optional, activation: str) -> Tensor:
-    result = input.new_empty(_slope_shape(grad, input, weight, bias, activation))
+@linear_slope.run
+def _(
+    output: Tensor, grad: Tensor, input: Tensor, weight: Tensor, bias: Optional, activation: str
+) -> None:
     epilogue = Epilogue(bias, grad, activation, is_gradient=True)
-    _launch_linear("linear_slope", input, weight, result, epilogue)
-    return result
-
-
-@_linear_slope.fake
-def _(grad: Tensor, input: Tensor, weight: Tensor, bias: Optional, activation: str) -> Tensor:
-    return input.new_empty(_slope_shape(grad, input, weight, bias, activation))
-
-
-def _keep_linear(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    del output
-    input, weight, bias, ctx.activation, _ = inputs
-    ctx.save_for_backward(input, weight, bias)
-
-
-def _linear_gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    input, weight, bias = ctx.saved_tensors
-    # The dispatcher leaves out arguments that have their default value.
-    needed = (*ctx.needs_input_grad, False, False, False)
-    for_input, for_weight, for_bias, _, for_residual = needed[:5]
-    inner = grad
-    if ctx.activation is not None and (for_input or for_weight or for_bias):
-        inner = _linear_slope(grad, input, weight, bias, ctx.activation)
-    matrix = weight.unsqueeze(0) if weight.dim() == 1 else weight
-    rows = inner.reshape(math.prod(input.shape[:-1]), matrix.shape[0])
-    dense = input.reshape(rows.shape[0], input.shape[-1])
-    return (
-        matmul(rows, matrix).view(input.shape) if for_input else None,
-        matmul(rows.mT, dense).view(weight.shape) if for_weight else None,
-        rows.sum(0).view(weight.shape[:-1]) if for_bias else None,
-        None,
-        grad if for_residual else None,
-    )
-
-
-_linear.gradient(_keep_linear, _linear_gradients)
-_linear_slope.without_gradient("linear with an activation can be differentiated once")
+    _launch_linear("linear_slope", input, weight, output, epilogue)
 
 
 # --- addmm ----------------------------------------------------------------------------------------
@@ -432,28 +383,8 @@ def _addmm_case(m: int, k: int, n: int, input: Sequence[int], **scales: float) -
     return random_case(input, (m, k), (k, n), **scales)
 
 
-_addmm = Operator(
-    "addmm(Tensor input, Tensor mat1, Tensor mat2, *, float beta=1.0, float alpha=1.0) -> Tensor",
-    SOURCE,
-    torch.addmm,
-    cases=[
-        _addmm_case(0, 3, 2, (2,)),
-        _addmm_case(3, 0, 2, (2,), beta=0.5),
-        _addmm_case(9, 33, 31, (31,)),
-        _addmm_case(5, 20, 12, (5, 1), alpha=-0.5, beta=2.0),
-        _addmm_case(20, 36, 40, (20, 40), alpha=0.25),
-    ],
-    baseline=torch.addmm,
-    cost=lambda input, mat1, mat2, **scales: Cost(
-        read=input.nbytes + mat1.nbytes + mat2.nbytes,
-        write=mat1.shape[0] * mat2.shape[1] * mat1.element_size(),
-        flops=2 * mat1.numel() * mat2.shape[1],
-    ),
-)
-
-
 def _addmm_shape(input: Tensor, mat1: Tensor, mat2: Tensor) -> list[int]:
-    _check_input("addmm", "input", input)
+    check_input("addmm", input)
     for name, matrix in (("mat1", mat1), ("mat2", mat2)):
         check_like("addmm", name, matrix, "input", input)
         check_size("addmm", name, matrix)
@@ -474,76 +405,52 @@ def _addmm_shape(input: Tensor, mat1: Tensor, mat2: Tensor) -> list[int]:
     return _checked_result("addmm", shape)
 
 
-@_addmm.forward
-def _(
-    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1.0, alpha: float = 1.0
-) -> Tensor:
-    result = input.new_empty(_addmm_shape(input, mat1, mat2))
-    # As torch has it, what beta = 0 multiplies is not read: it may hold anything.
-    bias = input if beta else None
-    _launch("addmm", mat1, mat2, result, Epilogue(bias, alpha=alpha, beta=beta))
-    return result
-
-
-@_addmm.fake
-def _(
-    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1.0, alpha: float = 1.0
-) -> Tensor:
-    return input.new_empty(_addmm_shape(input, mat1, mat2))
-
-
-def _keep_addmm(
-    ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Tensor
-) -> None:
-    del output
-    input, mat1, mat2 = inputs
-    ctx.save_for_backward(mat1, mat2)
-    ctx.shape, ctx.scales = input.shape, keyword_only_inputs
-
-
-def _addmm_gradients(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    mat1, mat2 = ctx.saved_tensors
-    alpha, beta = ctx.scales["alpha"], ctx.scales["beta"]
-    for_input, first, second = ctx.needs_input_grad
-    return (
-        grad.sum_to_size(ctx.shape) * beta if for_input else None,
-        matmul(grad, mat2.mT) * alpha if first else None,
-        matmul(mat1.mT, grad) * alpha if second else None,
-    )
-
-
-_addmm.gradient(_keep_addmm, _addmm_gradients)
-
-
-# --- what is called -------------------------------------------------------------------------------
-
-
-def matmul(input: Tensor, other: Tensor) -> Tensor:
-    """The product of two tensors, as torch.matmul: vectors, matrices, and batches of them."""
-    result: Tensor = _matmul(input, other)
-    return result
-
-
-def linear(
-    input: Tensor,
-    weight: Tensor,
-    bias: Optional = None,
-    *,
-    activation: str | None = None,
-    residual: Optional = None,
-) -> Tensor:
-    """f(input @ weight.T + bias) + residual, as F.linear; sums and f are rounded once, together.
-
-    `activation` is "relu", "silu", "gelu", "gelu_tanh" or None. The gradient computes the argument
-    of the activation again.
-    """
-    result: Tensor = _linear(input, weight, bias, activation, residual)
-    return result
-
-
+@operator(
+    source=SOURCE,
+    reference=torch.addmm,
+    cases=[
+        _addmm_case(0, 3, 2, (2,)),
+        _addmm_case(3, 0, 2, (2,), beta=0.5),
+        _addmm_case(9, 33, 31, (31,)),
+        _addmm_case(5, 20, 12, (5, 1), alpha=-0.5, beta=2.0),
+        _addmm_case(20, 36, 40, (20, 40), alpha=0.25),
+    ],
+    cost=lambda input, mat1, mat2, **scales: Cost(
+        read=input.nbytes + mat1.nbytes + mat2.nbytes,
+        write=mat1.shape[0] * mat2.shape[1] * mat1.element_size(),
+        flops=2 * mat1.numel() * mat2.shape[1],
+    ),
+    autocast=Autocast("lower", like="addmm"),
+)
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1.0, alpha: float = 1.0
 ) -> Tensor:
     """beta * input + alpha * mat1 @ mat2, as torch.addmm."""
-    result: Tensor = _addmm(input, mat1, mat2, beta=beta, alpha=alpha)
-    return result
+    return input.new_empty(_addmm_shape(input, mat1, mat2))
+
+
+@addmm.run
+def _(
+    output: Tensor,
+    input: Tensor,
+    mat1: Tensor,
+    mat2: Tensor,
+    *,
+    beta: float = 1.0,
+    alpha: float = 1.0,
+) -> None:
+    # As torch has it, what beta = 0 multiplies is not read: it may hold anything.
+    bias = input if beta else None
+    launch("addmm", mat1, mat2, output, Epilogue(bias, alpha=alpha, beta=beta))
+
+
+@addmm.backward(keep=["mat1", "mat2"])
+def _(call: Call, grad: Tensor) -> Gradients:
+    found = {}
+    if call.needs("input"):
+        found["input"] = grad.sum_to_size(call.like("input").shape) * call.beta
+    if call.needs("mat1"):
+        found["mat1"] = matmul(grad, call.mat2.mT) * call.alpha
+    if call.needs("mat2"):
+        found["mat2"] = matmul(call.mat1.mT, grad) * call.alpha
+    return found

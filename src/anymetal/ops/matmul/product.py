@@ -388,3 +388,14 @@ def tile_name(choice: Choice) -> str:
 def _tiles_there() -> list[tuple[int, ...]]:
     lines = re.findall(r"^TILES\(([\d, ]+)\)$", KERNELS.text, re.MULTILINE)
     return [tuple(int(number) for number in line.split(",")) for line in lines]
+
+
+def launch(
+    operator: str, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor, epilogue: Epilogue
+) -> None:
+    """The product of two matrices, or batches of them, into `result`, which is dense."""
+    if result.numel() == 0:
+        return
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
+    product = product_of(a, b, result.view(*batch, a.shape[-2], b.shape[-1]), epilogue)
+    Launch(operator, product, epilogue).run()

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 
 from anymetal.nouns import SIMDGROUP
-from anymetal.ops.declare import variants
+from anymetal.ops.declare import FLOATS, AnyOperator, Call, Cost, Gradients, operator, variants
 from anymetal.ops.declare.checks import check_dtype, check_like, check_shape, check_size
-from anymetal.ops.declare.declare import FLOATS, Cost, Operator
 from anymetal.ops.declare.kernel_file import SUFFIXES, kernel_file
 from anymetal.ops.declare.layout import row_stride
 from anymetal.ops.quantised.quantize import (
@@ -33,10 +32,8 @@ from anymetal.ops.quantised.reference import (
 from anymetal.ops.quantised.schemes import SYMMETRIC, WORD_BITS
 from anymetal.policy.policy import Choice, choose
 
-MATVEC_SOURCE = "quantised/matvec.metal"
-MATMUL_SOURCE = "quantised/matmul.metal"
-MATVEC = kernel_file(MATVEC_SOURCE)
-MATMUL = kernel_file(MATMUL_SOURCE)
+MATVEC = kernel_file("quantised/matvec.metal")
+MATMUL = kernel_file("quantised/matmul.metal")
 ACTIVATIONS = (None, "silu", "gelu", "gelu_tanh")
 
 Tensor = torch.Tensor
@@ -84,7 +81,7 @@ def _as_rows(tensor: Tensor) -> tuple[Tensor, int, int]:
     return tensor, math.prod(tensor.shape[:-1]), row_stride(tensor, split) or 0
 
 
-def _choice(operator: Operator, tensor: Tensor, shape_class: str, strategy: str) -> Choice:
+def _choice(operator: AnyOperator, tensor: Tensor, shape_class: str, strategy: str) -> Choice:
     return choose(
         operator=operator.name,
         dtype=variants.DTYPE_NAMES[tensor.dtype],
@@ -95,13 +92,16 @@ def _choice(operator: Operator, tensor: Tensor, shape_class: str, strategy: str)
 
 
 def _product(
-    operator: Operator, x: Tensor, weights: Weights, bias: Optional, activation: str | None
-) -> Tensor:
+    operator: AnyOperator,
+    y: Tensor,
+    x: Tensor,
+    weights: Weights,
+    bias: Optional = None,
+    activation: str | None = None,
+) -> None:
     """f(x W^T + bias) by the kernel that the number of rows asks for."""
-    y = x.new_empty(*x.shape[:-1], weights.rows)
-    check_size(operator.name, "result", y)
     if y.numel() == 0:
-        return y
+        return
     rows, count, stride = _as_rows(x)
     few = _choice(operator, x, "few_rows", "dots")
     if count <= few.values["max_rows"]:
@@ -110,7 +110,6 @@ def _product(
         choice = _choice(operator, x, "large_matrix", "tiles")
         variants.record(operator.name, x.dtype, "tiles", 1)
         _tiles(choice, "matmul", (rows, count, stride), weights, bias, activation, y)
-    return y
 
 
 def _numbers(
@@ -129,7 +128,7 @@ def _numbers(
 
 
 def _matvec(
-    operator: Operator,
+    operator: AnyOperator,
     choice: Choice,
     x: tuple[Tensor, int, int],
     weights: Weights,
@@ -250,11 +249,15 @@ def _cost(
     return Cost(read=read, write=written, flops=2 * rows * weights)
 
 
-_linear = Operator(
-    "quantized_linear(Tensor input, Tensor words, Tensor scales, Tensor? offsets, Tensor? bias,"
-    " int bits, int group_size, str? activation=None) -> Tensor",
-    MATVEC_SOURCE,
-    linear_reference,
+def _result(name: str, x: Tensor, columns: int) -> Tensor:
+    result = x.new_empty(*x.shape[:-1], columns)
+    check_size(name, "result", result)
+    return result
+
+
+@operator(
+    source="matvec.metal",
+    reference=linear_reference,
     cases=[
         linear_case((0,), 5, 64, "int4", 64),
         linear_case((2, 1), 1, 32, "int4", 32, bias=True),
@@ -276,10 +279,24 @@ _linear = Operator(
     ],
     cost=_cost,
 )
+def _quantized_linear(
+    input: Tensor,
+    words: Tensor,
+    scales: Tensor,
+    offsets: Tensor | None,
+    bias: Tensor | None,
+    bits: int,
+    group_size: int,
+    activation: str | None = None,
+) -> Tensor:
+    weights = Weights(words, scales, offsets, bits, group_size)
+    _checked("quantized_linear", "input", input, "columns", weights, bias, activation)
+    return _result("quantized_linear", input, words.shape[0])
 
 
-@_linear.forward
+@_quantized_linear.run
 def _(
+    output: Tensor,
     input: Tensor,
     words: Tensor,
     scales: Tensor,
@@ -288,26 +305,9 @@ def _(
     bits: int,
     group_size: int,
     activation: str | None = None,
-) -> Tensor:
+) -> None:
     weights = Weights(words, scales, offsets, bits, group_size)
-    _checked(_linear.name, "input", input, "columns", weights, bias, activation)
-    return _product(_linear, input, weights, bias, activation)
-
-
-@_linear.fake
-def _(
-    input: Tensor,
-    words: Tensor,
-    scales: Tensor,
-    offsets: Optional,
-    bias: Optional,
-    bits: int,
-    group_size: int,
-    activation: str | None = None,
-) -> Tensor:
-    weights = Weights(words, scales, offsets, bits, group_size)
-    _checked(_linear.name, "input", input, "columns", weights, bias, activation)
-    return input.new_empty(*input.shape[:-1], words.shape[0])
+    _product(_quantized_linear, output, input, weights, bias, activation)
 
 
 # --- backward -------------------------------------------------------------------------------------
@@ -334,32 +334,12 @@ def _backward_cost(
     return Cost(read=read, write=written + extra, flops=2 * times * rows * weights)
 
 
-_backward = Operator(
-    "quantized_linear_backward(Tensor grad, Tensor? input, Tensor words, Tensor scales,"
-    " Tensor? offsets, Tensor? bias, int bits, int group_size,"
-    " str? activation=None) -> (Tensor, Tensor)",
-    MATMUL_SOURCE,
-    linear_backward_reference,
-    cases=[
-        linear_backward_case(linear_case((0,), 5, 64, "int4", 64), False),
-        linear_backward_case(linear_case((2, 1), 1, 32, "int4", 32, bias=True), False),
-        linear_backward_case(
-            linear_case((3,), 33, 128, "q4_0", 32, bias=True, activation="gelu"), True
-        ),
-        linear_backward_case(linear_case((33,), 31, 64, "int8_zero_point", 64, bias=True), False),
-        linear_backward_case(linear_case((20,), 70, 96, "mlx_8bit", 32, activation="silu"), True),
-    ],
-    cost=_backward_cost,
-    differentiable=False,
-)
-_backward.without_gradient("quantized_linear can be differentiated once")
-
-
 def _slopes(
     grad: Tensor, x: Tensor, weights: Weights, bias: Optional, activation: str
 ) -> tuple[Tensor, Tensor]:
     """The gradients in front of the activation: of x W^T, and of the bias."""
-    before = _product(_linear, x, weights, None, None)
+    before = _result("quantized_linear", x, weights.rows)
+    _product(_quantized_linear, before, x, weights)
     name = activation.removesuffix("_tanh")
     option = [] if name == "silu" else ["tanh" if activation == "gelu_tanh" else "none"]
     operators = torch.ops.anymetal
@@ -370,51 +350,17 @@ def _slopes(
     return inner, outer
 
 
-@_backward.forward
-def _(
-    grad: Tensor,
-    input: Optional,
-    words: Tensor,
-    scales: Tensor,
-    offsets: Optional,
-    bias: Optional,
-    bits: int,
-    group_size: int,
-    activation: str | None = None,
-) -> tuple[Tensor, Tensor]:
-    weights = Weights(words, scales, offsets, bits, group_size)
-    _checked(_backward.name, "grad", grad, "rows", weights, bias, activation)
-    shape = (*grad.shape[:-1], weights.columns)
-    if activation is not None:
-        if input is None:
-            raise ValueError(
-                f"{_backward.name}: argument 'input' expects the input of the forward call, which"
-                f" the slope of {activation!r} is computed from, got None"
-            )
-        check_like(_backward.name, "input", input, "grad", grad)
-        check_shape(_backward.name, "input", input, shape, "rows of the weights' columns")
-        grad, of_bias = _slopes(grad, input, weights, bias, activation)
-    elif bias is not None:
-        of_bias = grad.reshape(-1, weights.rows).sum(0)
-    else:
-        of_bias = grad.new_empty(0)
-    result = grad.new_empty(shape)
-    check_size(_backward.name, "result", result)
-    if result.numel():
-        _product_with_columns(grad, weights, result)
-    return result, of_bias
-
-
 def _product_with_columns(grad: Tensor, weights: Weights, result: Tensor) -> None:
     """dy W by the kernel that the number of rows asks for."""
     rows, count, stride = _as_rows(grad)
-    few = _choice(_backward, grad, "few_rows", "columns")
+    few = _choice(_quantized_linear_backward, grad, "few_rows", "columns")
     if count > few.values["max_rows"]:
-        variants.record(_backward.name, grad.dtype, "tiles", 1)
-        choice = _choice(_backward, grad, "large_matrix", "tiles")
+        variants.record(_quantized_linear_backward.name, grad.dtype, "tiles", 1)
+        choice = _choice(_quantized_linear_backward, grad, "large_matrix", "tiles")
         _tiles(choice, "matmul_backward", (rows, count, stride), weights, None, None, result)
         return
-    variants.record(_backward.name, grad.dtype, "columns", WORD_BITS // weights.bits)
+    name = _quantized_linear_backward.name
+    variants.record(name, grad.dtype, "columns", WORD_BITS // weights.bits)
     blocks = weights.words.shape[1] // SIMDGROUP
     size = min(few.group_size, MATVEC.constant("most_simdgroups") * SIMDGROUP)
     kind = f"{kind_of(weights.offsets)}_{weights.bits}"
@@ -428,8 +374,50 @@ def _product_with_columns(grad: Tensor, weights: Weights, result: Tensor) -> Non
     )
 
 
-@_backward.fake
+@operator(
+    source="matmul.metal",
+    reference=linear_backward_reference,
+    cases=[
+        linear_backward_case(linear_case((0,), 5, 64, "int4", 64), False),
+        linear_backward_case(linear_case((2, 1), 1, 32, "int4", 32, bias=True), False),
+        linear_backward_case(
+            linear_case((3,), 33, 128, "q4_0", 32, bias=True, activation="gelu"), True
+        ),
+        linear_backward_case(linear_case((33,), 31, 64, "int8_zero_point", 64, bias=True), False),
+        linear_backward_case(linear_case((20,), 70, 96, "mlx_8bit", 32, activation="silu"), True),
+    ],
+    cost=_backward_cost,
+    no_gradient="quantized_linear can be differentiated once",
+)
+def _quantized_linear_backward(
+    grad: Tensor,
+    input: Tensor | None,
+    words: Tensor,
+    scales: Tensor,
+    offsets: Tensor | None,
+    bias: Tensor | None,
+    bits: int,
+    group_size: int,
+    activation: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    name = "quantized_linear_backward"
+    weights = Weights(words, scales, offsets, bits, group_size)
+    _checked(name, "grad", grad, "rows", weights, bias, activation)
+    result = _result(name, grad, weights.columns)
+    if activation is not None:
+        if input is None:
+            raise ValueError(
+                f"{name}: argument 'input' expects the input of the forward call, which the slope"
+                f" of {activation!r} is computed from, got None"
+            )
+        check_like(name, "input", input, "grad", grad)
+        check_shape(name, "input", input, result.shape, "rows of the weights' columns")
+    return result, grad.new_empty(0 if bias is None else weights.rows)
+
+
+@_quantized_linear_backward.run
 def _(
+    gradients: tuple[Tensor, Tensor],
     grad: Tensor,
     input: Optional,
     words: Tensor,
@@ -439,28 +427,29 @@ def _(
     bits: int,
     group_size: int,
     activation: str | None = None,
-) -> tuple[Tensor, Tensor]:
-    columns = scales.shape[1] * group_size
-    of_bias = grad.new_empty(0) if bias is None else grad.new_empty(words.shape[0])
-    return grad.new_empty(*grad.shape[:-1], columns), of_bias
+) -> None:
+    weights = Weights(words, scales, offsets, bits, group_size)
+    if activation is not None:
+        assert input is not None
+        grad, of_bias = _slopes(grad, input, weights, bias, activation)
+        gradients[1].copy_(of_bias)
+    elif bias is not None:
+        torch.sum(grad.reshape(-1, weights.rows), 0, out=gradients[1])
+    if gradients[0].numel():
+        _product_with_columns(grad, weights, gradients[0])
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    del output
-    x, words, scales, offsets, bias, *options = inputs
-    ctx.options = options
+@_quantized_linear.backward(
+    keep=["words", "scales", "offsets", "bias"],
     # Without an activation the gradient needs no input.
-    kept = None if options[2] is None else x
-    ctx.save_for_backward(kept, words, scales, offsets, bias)
-
-
-def _gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    x, words, scales, offsets, bias = ctx.saved_tensors
-    of_input, of_bias = _backward(grad, x, words, scales, offsets, bias, *ctx.options)
-    return of_input, None, None, None, of_bias if bias is not None else None, None, None, None
-
-
-_linear.gradient(_keep, _gradient)
+    keep_where={"input": lambda values: values["activation"] is not None},
+)
+def _(call: Call, grad: Tensor) -> Gradients:
+    of_input, of_bias = _quantized_linear_backward(
+        grad, call.input if call.activation is not None else None, call.words, call.scales,
+        call.offsets, call.bias, call.bits, call.group_size, call.activation,
+    )  # fmt: skip
+    return {"input": of_input, "bias": of_bias if call.has("bias") else None}
 
 
 # --- the public function --------------------------------------------------------------------------
@@ -481,7 +470,7 @@ def quantized_linear(
             "quantized_linear: argument 'weight' has scales that require a gradient, but quantised"
             " weights have none. Detach them"
         )
-    result: Tensor = _linear(
+    return _quantized_linear(
         input,
         weight.words,
         weight.scales,
@@ -491,4 +480,3 @@ def quantized_linear(
         weight.group_size,
         activation,
     )
-    return result

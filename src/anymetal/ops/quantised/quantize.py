@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from anymetal.ops.declare import variants
+from anymetal.ops.declare import FLOATS, Case, Cost, operator, variants
 from anymetal.ops.declare.checks import check_dtype, check_like, check_shape, check_size
-from anymetal.ops.declare.declare import FLOATS, Case, Cost, Operator
 from anymetal.ops.declare.kernel_file import SUFFIXES
 from anymetal.ops.declare.layout import row_stride
 from anymetal.ops.quantised.schemes import (
@@ -41,7 +40,7 @@ from anymetal.ops.quantised.schemes import (
 )
 from anymetal.policy.policy import choose
 
-SOURCE = "quantised/quantize.metal"
+SOURCE = "quantize.metal"
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
 ScalarType = torch.dtype
@@ -250,34 +249,6 @@ def _quantize_cost(
     return Cost(read=weight.nbytes, write=written)
 
 
-_quantize = Operator(
-    "quantize(Tensor weight, str scheme, int group_size, ScalarType? dtype=None)"
-    " -> (Tensor, Tensor, Tensor)",
-    SOURCE,
-    _reference_quantize,
-    cases=[
-        _weights_case(0, 64, "int4", 64),
-        _weights_case(3, 0, "int8", 32),
-        _weights_case(1, 32, "int4", 32),
-        _weights_case(31, 64, "int4_zero_point", 64),
-        _weights_case(33, 128, "int8_zero_point", 32),
-        _weights_case(7, 4096, "mlx_4bit", 128),
-        _weights_case(5, 96, "mlx_8bit", 32),
-        _weights_case(13, 320, "int8", 64),
-        _weights_case(32, 96, "q8_0", 32),
-        _weights_case(17, 64, "q4_0", 32),
-    ],
-    bench=[
-        _weights_case(4096, 4096, "int4", 64),
-        _weights_case(4096, 4096, "q4_0", 32),
-        _weights_case(4096, 4096, "mlx_4bit", 64),
-    ],
-    cost=_quantize_cost,
-    differentiable=False,
-)
-_quantize.without_gradient("codes are integers; quantise what is trained already")
-
-
 def _checked_scheme(
     weight: Tensor, scheme: str, group_size: int, dtype: ScalarType | None
 ) -> tuple[Scheme, ScalarType]:
@@ -317,14 +288,48 @@ def _empty_parts(
     )
 
 
-@_quantize.forward
-def _(
+@operator(
+    source=SOURCE,
+    reference=_reference_quantize,
+    cases=[
+        _weights_case(0, 64, "int4", 64),
+        _weights_case(3, 0, "int8", 32),
+        _weights_case(1, 32, "int4", 32),
+        _weights_case(31, 64, "int4_zero_point", 64),
+        _weights_case(33, 128, "int8_zero_point", 32),
+        _weights_case(7, 4096, "mlx_4bit", 128),
+        _weights_case(5, 96, "mlx_8bit", 32),
+        _weights_case(13, 320, "int8", 64),
+        _weights_case(32, 96, "q8_0", 32),
+        _weights_case(17, 64, "q4_0", 32),
+    ],
+    bench=[
+        _weights_case(4096, 4096, "int4", 64),
+        _weights_case(4096, 4096, "q4_0", 32),
+        _weights_case(4096, 4096, "mlx_4bit", 64),
+    ],
+    cost=_quantize_cost,
+    no_gradient="codes are integers; quantise what is trained already",
+)
+def _quantize(
     weight: Tensor, scheme: str, group_size: int, dtype: ScalarType | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     kind, dtype = _checked_scheme(weight, scheme, group_size, dtype)
-    words, scales, offsets = _empty_parts(weight, kind, group_size, dtype)
+    return _empty_parts(weight, kind, group_size, dtype)
+
+
+@_quantize.run
+def _(
+    parts: tuple[Tensor, Tensor, Tensor],
+    weight: Tensor,
+    scheme: str,
+    group_size: int,
+    dtype: ScalarType | None = None,
+) -> None:
+    words, scales, offsets = parts
+    kind = SCHEMES[scheme]
     if weight.numel() == 0:
-        return words, scales, offsets
+        return
     if row_stride(weight, 1) is None:
         weight = weight.contiguous()
     variants.record("quantize", weight.dtype, "single_simdgroup", 1)
@@ -336,7 +341,7 @@ def _(
         strategy="single_simdgroup",
     )
     rows, columns = weight.shape
-    suffix = f"{kind.bits}_{SUFFIXES[weight.dtype]}_{SUFFIXES[dtype]}"
+    suffix = f"{kind.bits}_{SUFFIXES[weight.dtype]}_{SUFFIXES[scales.dtype]}"
     size = min(words.shape[1], choice.group_size)
     _quantize.kernels.kernel(f"quantize_{kind.recipe}_{suffix}", weight.device)(
         weight,
@@ -347,15 +352,6 @@ def _(
         threads=(-(-words.shape[1] // size) * size, rows),  # whole threadgroups
         group_size=(size, 1),
     )
-    return words, scales, offsets
-
-
-@_quantize.fake
-def _(
-    weight: Tensor, scheme: str, group_size: int, dtype: ScalarType | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    kind, dtype = _checked_scheme(weight, scheme, group_size, dtype)
-    return _empty_parts(weight, kind, group_size, dtype)
 
 
 # --- dequantise -----------------------------------------------------------------------------------
@@ -426,11 +422,17 @@ def _dequantize_cost(
     return Cost(read=words.nbytes + scales.nbytes + extra, write=written, flops=2 * weights)
 
 
-_dequantize = Operator(
-    "dequantize(Tensor words, Tensor scales, Tensor? offsets, int bits, int group_size,"
-    " ScalarType? dtype=None) -> Tensor",
-    SOURCE,
-    _reference_dequantize,
+def _checked_dtype(scales: Tensor, dtype: ScalarType | None) -> ScalarType:
+    wanted = dtype or scales.dtype
+    if wanted not in FLOATS:
+        expected = ", ".join(str(known) for known in FLOATS)
+        raise TypeError(f"dequantize: argument 'dtype' expects {expected}, got {wanted}")
+    return wanted
+
+
+@operator(
+    source=SOURCE,
+    reference=_reference_dequantize,
     cases=[
         _parts_case(0, 64, "int4", 64),
         _parts_case(1, 32, "int8", 32),
@@ -444,35 +446,36 @@ _dequantize = Operator(
     ],
     bench=[_parts_case(4096, 4096, "int4", 64), _parts_case(4096, 4096, "mlx_8bit", 64)],
     cost=_dequantize_cost,
-    differentiable=False,
+    no_gradient="quantised weights carry none; train in floating point",
 )
-_dequantize.without_gradient("quantised weights carry none; train in floating point")
-
-
-def _checked_dtype(scales: Tensor, dtype: ScalarType | None) -> ScalarType:
-    wanted = dtype or scales.dtype
-    if wanted not in FLOATS:
-        expected = ", ".join(str(known) for known in FLOATS)
-        raise TypeError(f"dequantize: argument 'dtype' expects {expected}, got {wanted}")
-    return wanted
-
-
-@_dequantize.forward
-def _(
+def _dequantize(
     words: Tensor,
     scales: Tensor,
-    offsets: Optional,
+    offsets: Tensor | None,
     bits: int,
     group_size: int,
     dtype: ScalarType | None = None,
 ) -> Tensor:
     check_quantized("dequantize", words, scales, offsets, bits, group_size)
     dtype = _checked_dtype(scales, dtype)
-    columns = scales.shape[1] * group_size
-    weights = scales.new_empty(scales.shape[0], columns, dtype=dtype)
-    if weights.numel() == 0:
-        return weights
+    weights = scales.new_empty(scales.shape[0], scales.shape[1] * group_size, dtype=dtype)
     check_size("dequantize", "result", weights)
+    return weights
+
+
+@_dequantize.run
+def _(
+    weights: Tensor,
+    words: Tensor,
+    scales: Tensor,
+    offsets: Optional,
+    bits: int,
+    group_size: int,
+    dtype: ScalarType | None = None,
+) -> None:
+    if weights.numel() == 0:
+        return
+    dtype, columns = weights.dtype, weights.shape[1]
     variants.record("dequantize", dtype, "single_simdgroup", 1)
     choice = choose(
         operator="dequantize",
@@ -493,21 +496,6 @@ def _(
         threads=(-(-words.shape[1] // size) * size, words.shape[0]),  # whole threadgroups
         group_size=(size, 1),
     )
-    return weights
-
-
-@_dequantize.fake
-def _(
-    words: Tensor,
-    scales: Tensor,
-    offsets: Optional,
-    bits: int,
-    group_size: int,
-    dtype: ScalarType | None = None,
-) -> Tensor:
-    check_quantized("dequantize", words, scales, offsets, bits, group_size)
-    shape = (scales.shape[0], scales.shape[1] * group_size)
-    return scales.new_empty(shape, dtype=_checked_dtype(scales, dtype))
 
 
 # --- the public functions -------------------------------------------------------------------------

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 
-from anymetal.ops.declare import variants
+from anymetal.ops.declare import (
+    FLOATS,
+    AnyOperator,
+    Call,
+    Case,
+    Cost,
+    Gradients,
+    operator,
+    variants,
+)
 from anymetal.ops.declare.checks import check_dtype, check_like, check_size
-from anymetal.ops.declare.declare import FLOATS, Case, Cost, Operator
 from anymetal.ops.declare.kernel_file import SUFFIXES
 from anymetal.ops.declare.layout import aligned, group_shape
 from anymetal.policy.policy import choose
 
-SOURCE = "rope/rope.metal"
+SOURCE = "rope.metal"
 BASE = 10000.0
 
 Tensor = torch.Tensor
@@ -25,7 +33,7 @@ Optional = torch.Tensor | None
 
 
 @dataclass(frozen=True)
-class Call:
+class Rotation:
     """The arguments of rope, or of its gradient, where q and k are gradients."""
 
     q: Tensor
@@ -77,7 +85,7 @@ class Call:
 # --- checks ---------------------------------------------------------------------------------------
 
 
-def _check(name: str, call: Call) -> None:
+def _check(name: str, call: Rotation) -> None:
     check_dtype(name, "q", call.q, FLOATS)
     check_size(name, "q", call.q)
     if call.sequence_dim not in (-2, -3) or call.q.dim() < -call.sequence_dim:
@@ -92,7 +100,7 @@ def _check(name: str, call: Call) -> None:
     _check_positions(name, call)
 
 
-def _check_k(name: str, call: Call, k: Tensor) -> None:
+def _check_k(name: str, call: Rotation, k: Tensor) -> None:
     check_like(name, "k", k, "q", call.q)
     check_size(name, "k", k)
     heads = {call.q.dim() + (-3 if call.sequence_dim == -2 else -2)} if call.q.dim() > 2 else set()
@@ -108,7 +116,7 @@ def _check_k(name: str, call: Call, k: Tensor) -> None:
         )
 
 
-def _check_angles(name: str, call: Call) -> None:
+def _check_angles(name: str, call: Rotation) -> None:
     rotary = call.rotary_dim if call.rotary_dim is not None else 2 * call.half
     if rotary % 2 or not 2 <= rotary <= call.dim:
         raise ValueError(
@@ -128,7 +136,7 @@ def _check_angles(name: str, call: Call) -> None:
         )
 
 
-def _check_table(name: str, argument: str, call: Call, table: Tensor) -> None:
+def _check_table(name: str, argument: str, call: Rotation, table: Tensor) -> None:
     tokens = list(call.tokens(call.q).shape[:2])
     own = table.dim() == 3 and list(table.shape) == [*tokens, call.half]
     if not own and not (table.dim() == 2 and table.shape[1] == call.half):
@@ -149,7 +157,7 @@ def _check_table(name: str, argument: str, call: Call, table: Tensor) -> None:
         )
 
 
-def _check_positions(name: str, call: Call) -> None:
+def _check_positions(name: str, call: Rotation) -> None:
     positions = call.positions
     if call.mode == "own_row" and (positions is not None or call.offset):
         raise ValueError(
@@ -171,7 +179,7 @@ def _check_positions(name: str, call: Call) -> None:
         )
 
 
-def _check_position_values(name: str, call: Call) -> None:
+def _check_position_values(name: str, call: Rotation) -> None:
     """Only where reading them waits for nothing; a GPU's kernel writes NaN for a wrong one."""
     table, positions = call.cos, call.positions
     if table is None or positions is None or positions.device.type != "cpu":
@@ -186,18 +194,22 @@ def _check_position_values(name: str, call: Call) -> None:
 # --- launch ---------------------------------------------------------------------------------------
 
 
-def _run(operator: Operator, call: Call, direction: float) -> tuple[Tensor, Tensor]:
+def _room(call: Rotation) -> tuple[Tensor, Tensor]:
+    return _like(call.q), _like(call.k) if call.k is not None else call.q.new_empty(0)
+
+
+def _run(
+    operator: AnyOperator, call: Rotation, turned: tuple[Tensor, Tensor], direction: float
+) -> None:
+    turned_q, turned_k = turned
     q, k = _dense_last(call.q), None if call.k is None else _dense_last(call.k)
-    turned_q = _like(call.q)
-    turned_k = _like(call.k) if call.k is not None else call.q.new_empty(0)
     if turned_q.numel() or turned_k.numel():
         given = [q, q if k is None else k, turned_q, turned_q if k is None else turned_k]
         _launch(operator, call, [call.tokens(tensor) for tensor in given], k is not None, direction)
-    return turned_q, turned_k
 
 
 def _launch(
-    operator: Operator, call: Call, tensors: list[Tensor], has_k: bool, direction: float
+    operator: AnyOperator, call: Rotation, tensors: list[Tensor], has_k: bool, direction: float
 ) -> None:
     first, second = _tables(call)
     width = _width(call, [*tensors, first, second])
@@ -245,13 +257,13 @@ def _strides(tensor: Tensor) -> dict[str, int]:
     return {"sample": sample, "token": token, "head": head}
 
 
-def _ids(call: Call) -> Tensor:
+def _ids(call: Rotation) -> Tensor:
     if call.positions is None:
         return torch.empty(1, dtype=torch.int64, device=call.q.device)
     return call.positions.to(call.q.device, torch.int64).contiguous()
 
 
-def _tables(call: Call) -> tuple[Tensor, Tensor]:
+def _tables(call: Rotation) -> tuple[Tensor, Tensor]:
     """cos and sin, or the frequencies in turns as sums of two floats."""
     if call.cos is not None and call.sin is not None:
         return call.cos.float().contiguous(), call.sin.float().contiguous()
@@ -266,7 +278,7 @@ def _turns(frequencies: tuple[float, ...], device: str) -> tuple[Tensor, Tensor]
     return high.to(device), low.to(device)
 
 
-def _width(call: Call, tensors: list[Tensor]) -> int:
+def _width(call: Rotation, tensors: list[Tensor]) -> int:
     """4 where pairs and the elements that are copied come in aligned fours."""
     even = call.half % 4 == 0 and call.dim % 4 == 0
     strides = [stride for tensor in tensors for stride in tensor.stride()[:-1]]
@@ -292,7 +304,7 @@ def _like(tensor: Tensor) -> Tensor:
 # --- reference, cases and cost --------------------------------------------------------------------
 
 
-def token_tables(call: Call, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def token_tables(call: Rotation, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """cos and sin of each token, as batch (or 1), sequence, 1, pairs: with torch's operators."""
     cos, sin = call.cos, call.sin
     sequence = call.tokens(call.q).shape[1]
@@ -313,14 +325,14 @@ def token_tables(call: Call, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def _reference(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-    return _turned(Call(*args, **kwargs), 1.0)
+    return _turned(Rotation(*args, **kwargs), 1.0)
 
 
 def _reference_backward(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-    return _turned(Call(*args, **kwargs), -1.0)
+    return _turned(Rotation(*args, **kwargs), -1.0)
 
 
-def _turned(call: Call, direction: float) -> tuple[Tensor, Tensor]:
+def _turned(call: Rotation, direction: float) -> tuple[Tensor, Tensor]:
     exact = torch.float64 if call.q.dtype == torch.float64 else torch.float32
     cos, sin = (t.to(call.q.dtype) for t in token_tables(call, exact))
     q = _turn(call, call.q, cos, direction * sin)
@@ -328,13 +340,13 @@ def _turned(call: Call, direction: float) -> tuple[Tensor, Tensor]:
     return q, k
 
 
-def _pairs(call: Call, tokens: Tensor) -> tuple[Tensor, Tensor]:
+def _pairs(call: Rotation, tokens: Tensor) -> tuple[Tensor, Tensor]:
     if call.interleaved:
         return tokens[..., 0 : 2 * call.half : 2], tokens[..., 1 : 2 * call.half : 2]
     return tokens[..., : call.half], tokens[..., call.half : 2 * call.half]
 
 
-def _turn(call: Call, tensor: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _turn(call: Rotation, tensor: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     tokens = call.tokens(tensor)
     a, b = _pairs(call, tokens)
     first, second = a * cos - b * sin, b * cos + a * sin
@@ -398,87 +410,94 @@ _BENCH = (
     _case((1, 32, 1024, 128), (1, 8, 1024, 128), (1024, 64)),
     _case((1, 32, 1024, 128), (1, 8, 1024, 128)),
 )
-_OPTIONS = (
-    "Tensor? cos=None, Tensor? sin=None, Tensor? positions=None, float base=10000.0,"
-    " int offset=0, int? rotary_dim=None, bool interleaved=False, int sequence_dim=-2,"
-    " float[]? frequencies=None"
-)
 
-rope_operator = Operator(
-    f"rope(Tensor q, Tensor? k=None, {_OPTIONS}) -> (Tensor, Tensor)",
-    SOURCE,
-    _reference,
+
+@operator(
+    source=SOURCE,
+    reference=_reference,
     cases=_CASES,
     bench=_BENCH,
     cost=_cost,
+    results=("turned_q", "turned_k"),
 )
-rope_backward = Operator(
-    f"rope_backward(Tensor grad_q, Tensor? grad_k=None, {_OPTIONS}) -> (Tensor, Tensor)",
-    SOURCE,
-    _reference_backward,
+def _rope(
+    q: Tensor,
+    k: Tensor | None = None,
+    cos: Tensor | None = None,
+    sin: Tensor | None = None,
+    positions: Tensor | None = None,
+    base: float = BASE,
+    offset: int = 0,
+    rotary_dim: int | None = None,
+    interleaved: bool = False,
+    sequence_dim: int = -2,
+    frequencies: Sequence[float] | None = None,
+) -> tuple[Tensor, Tensor]:
+    call = Rotation(**locals())
+    _check("rope", call)
+    return _room(call)
+
+
+@_rope.run
+def _(turned: tuple[Tensor, Tensor], *args: Any) -> None:
+    call = Rotation(*args)
+    _check_position_values("rope", call)
+    _run(_rope, call, turned, 1.0)
+
+
+@operator(
+    source=SOURCE,
+    reference=_reference_backward,
     cases=[_CASES[0], *_CASES[3:5]],
     bench=_BENCH,
     cost=_cost,
-    differentiable=False,
+    no_gradient="rope can be differentiated once",
 )
-
-
-def _backward_call(*args: Any, **kwargs: Any) -> Call:
-    names = {"grad_q": "q", "grad_k": "k"}
-    return Call(*args, **{names.get(name, name): value for name, value in kwargs.items()})
-
-
-@rope_operator.forward
-def _(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-    call = Call(*args, **kwargs)
-    _check("rope", call)
-    _check_position_values("rope", call)
-    return _run(rope_operator, call, 1.0)
-
-
-@rope_backward.forward
-def _(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-    call = _backward_call(*args, **kwargs)
+def _rope_backward(
+    grad_q: Tensor,
+    grad_k: Tensor | None = None,
+    cos: Tensor | None = None,
+    sin: Tensor | None = None,
+    positions: Tensor | None = None,
+    base: float = BASE,
+    offset: int = 0,
+    rotary_dim: int | None = None,
+    interleaved: bool = False,
+    sequence_dim: int = -2,
+    frequencies: Sequence[float] | None = None,
+) -> tuple[Tensor, Tensor]:
+    call = Rotation(*locals().values())
     _check("rope_backward", call)
-    return _run(rope_backward, call, -1.0)
+    return _room(call)
 
 
-@rope_operator.fake
-def _(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-    call = Call(*args, **kwargs)
-    _check("rope", call)
-    return _like(call.q), _like(call.k) if call.k is not None else call.q.new_empty(0)
-
-
-@rope_backward.fake
-def _(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-    call = _backward_call(*args, **kwargs)
-    return _like(call.q), _like(call.k) if call.k is not None else call.q.new_empty(0)
+@_rope_backward.run
+def _(turned: tuple[Tensor, Tensor], *args: Any) -> None:
+    _run(_rope_backward, Rotation(*args), turned, -1.0)
 
 
 # --- gradient -------------------------------------------------------------------------------------
 
 
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    del output
-    call = Call(*inputs)
-    tables = [t for t in (call.cos, call.sin) if t is not None]
-    ctx.learns_tables = any(table.requires_grad for table in tables)
-    kept = (call.q, call.k) if ctx.learns_tables else (None, None)
-    ctx.save_for_backward(*kept, call.cos, call.sin, call.positions)
-    ctx.has_k = call.k is not None
-    ctx.options = inputs[5:]
+def _learns_tables(values: Mapping[str, Any]) -> bool:
+    tables = (values["cos"], values["sin"])
+    return any(table is not None and table.requires_grad for table in tables)
 
 
-def _gradient(ctx: Any, grad_q: Tensor, grad_k: Tensor) -> tuple[Any, ...]:
-    q, k, cos, sin, positions = ctx.saved_tensors
-    call = Call(grad_q, grad_k if ctx.has_k else None, cos, sin, positions, *ctx.options)
-    dq, dk = rope_backward(call.q, call.k, cos, sin, positions, *ctx.options)
-    dcos, dsin = _table_gradients(call, q, k) if ctx.learns_tables else (None, None)
-    return (dq, dk if ctx.has_k else None, dcos, dsin, None, *(None for _ in ctx.options))
+@_rope.backward(
+    keep=["cos", "sin", "positions"], keep_where={"q": _learns_tables, "k": _learns_tables}
+)
+def _(call: Call, grad_q: Tensor, grad_k: Tensor) -> Gradients:
+    options = [getattr(call, name) for name in _rope.names[2:]]
+    turned = Rotation(grad_q, grad_k if call.has("k") else None, *options)
+    dq, dk = _rope_backward(turned.q, turned.k, *options)
+    found = {"q": dq, "k": dk if call.has("k") else None}
+    if call.needs("cos", "sin"):
+        found["cos"], found["sin"] = _table_gradients(turned, call.q, call.k)
+    return found
 
 
-def _table_gradients(call: Call, q: Tensor, k: Optional) -> tuple[Tensor, Tensor]:
+def _table_gradients(call: Rotation, q: Tensor, k: Optional) -> tuple[Tensor, Tensor]:
     """The gradients of learned tables, which nobody learns in a hurry: torch's operators do it."""
     dcos = dsin = torch.zeros((), device=q.device)
     for grad, tensor in ((call.q, q), (call.k, k)):
@@ -491,7 +510,7 @@ def _table_gradients(call: Call, q: Tensor, k: Optional) -> tuple[Tensor, Tensor
     return _to_table(call, call.cos, dcos), _to_table(call, call.sin, dsin)
 
 
-def _to_table(call: Call, table: Optional, tokens: Tensor) -> Tensor:
+def _to_table(call: Rotation, table: Optional, tokens: Tensor) -> Tensor:
     """Gradients of tokens, added up in the rows that the tokens came from."""
     assert table is not None
     if call.mode == "own_row":
@@ -503,10 +522,6 @@ def _to_table(call: Call, table: Optional, tokens: Tensor) -> Tensor:
     rows = rows.expand(batch, sequence).reshape(-1)
     blank = torch.zeros(table.shape, dtype=tokens.dtype, device=tokens.device)
     return blank.index_add(0, rows, tokens.flatten(0, 1)).to(table.dtype)
-
-
-rope_operator.gradient(_setup, _gradient)
-rope_backward.without_gradient("rope can be differentiated once")
 
 
 # --- public function ------------------------------------------------------------------------------
@@ -534,18 +549,12 @@ def rope(
     frequencies[i]; or `cos` and `sin` hold them: [positions, pairs], or a row a token as [batch,
     sequence, pairs]. Tables may also be twice as wide, each angle in both places of its pair.
     """
-    call = Call(
-        q, k, cos, sin, positions, base, offset, rotary_dim, interleaved, sequence_dim, frequencies
-    )
-    call = _with_narrow_tables(call)
-    turned_q, turned_k = rope_operator(
-        call.q, k, call.cos, call.sin, positions, base, call.offset, call.rotary_dim, interleaved,
-        sequence_dim, frequencies,
-    )  # fmt: skip
+    call = _with_narrow_tables(Rotation(**locals()))
+    turned_q, turned_k = _rope(*(getattr(call, field.name) for field in fields(call)))
     return turned_q if k is None else (turned_q, turned_k)
 
 
-def _with_narrow_tables(call: Call) -> Call:
+def _with_narrow_tables(call: Rotation) -> Rotation:
     """Tables with one column a pair, and for tokens of all samples where they have one for all."""
     cos, sin = call.cos, call.sin
     if cos is None or sin is None:
