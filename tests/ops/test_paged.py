@@ -17,7 +17,7 @@ import anymetal
 from anymetal import ops
 from anymetal.errors import LimitError
 from anymetal.ops.declare import Case, variants
-from anymetal.ops.paged.attention import Call, Launch, paged_attention_operator
+from anymetal.ops.paged.attention import Call, Launch, _paged_attention
 from anymetal.ops.paged.reference import paged_case, with_torch, with_torch_attention
 from anymetal.policy.policy import override
 
@@ -32,7 +32,7 @@ def made(case: Case, dtype: torch.dtype = torch.float32, seed: int = 5) -> tuple
 def judged(args: list[Any], keywords: dict[str, Any], where: str) -> None:
     doubles = {name: doubled(value) for name, value in keywords.items()}
     judge(
-        paged_attention_operator(*args, **keywords),
+        _paged_attention(*args, **keywords),
         with_torch(*[doubled(arg) for arg in args], **doubles),
         with_torch_attention(*args, **keywords),
         where,
@@ -98,7 +98,7 @@ def test_parts_of_a_few_keys_are_silent_under_the_checker() -> None:
 def test_more_simdgroups_than_the_kernel_has_room_for_are_refused() -> None:
     args, keywords = made(paged_case((20,), 2, 2, 32))
     with override("paged_attention", group_size=512), pytest.raises(LimitError, match="1 to 256"):
-        paged_attention_operator(*args, **keywords)
+        _paged_attention(*args, **keywords)
 
 
 # --- options --------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def test_any_options_are_right(case: Case, seed: int, part: int) -> None:
     doubles = {name: doubled(value) for name, value in keywords.items()}
     exact = with_torch(*[doubled(arg) for arg in args], **doubles)
     with override("paged_attention", "two_phase", keys_per_part=part, most_groups=100):
-        result = paged_attention_operator(*args, **keywords)
+        result = _paged_attention(*args, **keywords)
     torch.testing.assert_close(result.double(), exact, rtol=2e-5, atol=2e-5)
 
 
@@ -430,7 +430,7 @@ def test_tables_on_a_gpu_are_not_waited_for(mps: torch.device) -> None:
 
 def test_cost_counts_the_keys_that_are_seen() -> None:
     args, _ = made(paged_case((20, 9), 4, 2, 32, 8), torch.float16)
-    cost = paged_attention_operator.cost
+    cost = _paged_attention.cost
     assert cost is not None
     query = 2 * 4 * 32
     assert cost(*args).read == 2 * (query + 2 * 29 * 2 * 32)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from anymetal.ops.declare import FLOATS
 from anymetal.ops.declare.checks import check_dtype, check_like, check_shape, check_size
-from anymetal.ops.declare.declare import FLOATS
 
 NAME = "scaled_dot_product_attention"
 MOST_WIDTH = 256

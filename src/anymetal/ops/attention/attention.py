@@ -2,86 +2,108 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import torch
 
 from anymetal.ops.attention import cases
 from anymetal.ops.attention.arguments import NAME, Call, check, like_query
-from anymetal.ops.attention.launch import (
-    Gradients,
-    attend,
-    blank_gradients,
-    differentiate,
-)
+from anymetal.ops.attention.launch import Gradients, attend, differentiate
+from anymetal.ops.declare import Autocast, operator
+from anymetal.ops.declare import Call as Differentiated
+from anymetal.ops.declare import Gradients as ByName
 from anymetal.ops.declare.checks import check_like, check_shape, check_size
-from anymetal.ops.declare.declare import Operator
 
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
 
-_EXTRAS = (
-    "int? window=None, float? softcap=None, Tensor? alibi_slopes=None, Tensor? sinks=None,"
-    " int offset=0"
-)
 
-attention_operator = Operator(
-    f"{NAME}(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0,"
-    f" bool is_causal=False, float? scale=None, bool enable_gqa=False, {_EXTRAS})"
-    " -> (Tensor, Tensor)",
-    "attention/forward.metal",
-    cases.reference,
+@operator(
+    source="forward.metal",
+    reference=cases.reference,
     cases=cases.CASES,
     bench=cases.BENCH,
     baseline=cases.baseline,
     naive=cases.reference,
     cost=cases.cost,
+    results=("output", "logsumexp"),
+    detached=("logsumexp",),
+    autocast=Autocast("lower", like=NAME),
 )
-attention_backward = Operator(
-    f"{NAME}_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor output,"
-    " Tensor logsumexp, Tensor? attn_mask=None, bool is_causal=False, float? scale=None,"
-    f" {_EXTRAS}, bool mask_gradient=False) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-    "attention/backward.metal",
-    cases.reference_backward,
+def _scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    window: int | None = None,
+    softcap: float | None = None,
+    alibi_slopes: Tensor | None = None,
+    sinks: Tensor | None = None,
+    offset: int = 0,
+) -> tuple[Tensor, Tensor]:
+    call = Call(**locals())
+    check(NAME, call)
+    return like_query(call), query.new_empty(query.shape[:-1], dtype=torch.float32)
+
+
+@_scaled_dot_product_attention.run
+def _(results: tuple[Tensor, Tensor], *args: Any) -> None:
+    attend(_scaled_dot_product_attention, Call(*args), *results)
+
+
+# --- gradient -------------------------------------------------------------------------------------
+
+
+@operator(
+    source="backward.metal",
+    reference=cases.reference_backward,
     cases=cases.BACKWARD_CASES,
     cost=cases.backward_cost,
-    differentiable=False,
+    no_gradient="attention can be differentiated once",
 )
+def _scaled_dot_product_attention_backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    logsumexp: Tensor,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
+    alibi_slopes: Tensor | None = None,
+    sinks: Tensor | None = None,
+    offset: int = 0,
+    mask_gradient: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    _, call, *_ = cases.backward_call(*locals().values())
+    _check_gradient(call, grad, output, logsumexp)
+    more = [attn_mask if mask_gradient else None, alibi_slopes, sinks]
+    of_mask, of_slopes, of_sinks = (
+        query.new_empty(0) if t is None else t.new_empty(t.shape) for t in more
+    )
+    return _dense(query), _dense(key), _dense(value), of_mask, of_slopes, of_sinks
 
 
-@attention_operator.forward
-def _(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-    call = Call(*args, **kwargs)
-    check(NAME, call)
-    return attend(attention_operator, call)
+@_scaled_dot_product_attention_backward.run
+def _(gradients: tuple[Tensor, ...], *args: Any) -> None:
+    grad, call, _, output, logarithms = cases.backward_call(*args)
+    operator = _scaled_dot_product_attention_backward
+    differentiate(operator, call, grad, output, logarithms, Gradients(*gradients))
 
 
-@attention_operator.fake
-def _(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-    call = Call(*args, **kwargs)
-    check(NAME, call)
-    return like_query(call), call.query.new_empty(call.query.shape[:-1], dtype=torch.float32)
-
-
-@attention_backward.forward
-def _(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-    grad, call, mask_gradient, output, logarithms = cases.backward_call(*args, **kwargs)
-    _check_gradient(call, grad, output, logarithms)
-    found = differentiate(attention_backward, call, grad, output, logarithms, mask_gradient)
-    return tuple(getattr(found, field.name) for field in fields(Gradients))
-
-
-@attention_backward.fake
-def _(*args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-    _, call, mask_gradient, _, _ = cases.backward_call(*args, **kwargs)
-    more = [call.attn_mask if mask_gradient else None, call.alibi_slopes, call.sinks]
-    rest = [call.query.new_empty(0) if t is None else t.new_empty(t.shape) for t in more]
-    return (*blank_gradients(call), *rest)
+def _dense(tensor: Tensor) -> Tensor:
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
 def _check_gradient(call: Call, grad: Tensor, output: Tensor, logarithms: Tensor) -> None:
-    name = attention_backward.name
+    name = f"{NAME}_backward"
     check_size(name, "grad", grad)
     check(name, call)
     shape = [*call.query.shape[:-1], call.value_width]
@@ -92,44 +114,17 @@ def _check_gradient(call: Call, grad: Tensor, output: Tensor, logarithms: Tensor
     check_shape(name, "logsumexp", logarithms, shape[:-1], "a number a query")
 
 
-# --- gradient -------------------------------------------------------------------------------------
+_TENSORS = ("query", "key", "value", "attn_mask", "alibi_slopes", "sinks")
+_NUMBERS = ("is_causal", "scale", "window", "softcap", "offset")
 
 
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    call = Call(*inputs)
-    ctx.save_for_backward(
-        call.query, call.key, call.value, *output, call.attn_mask, call.alibi_slopes, call.sinks
+@_scaled_dot_product_attention.backward(keep=[*_TENSORS, "output", "logsumexp"])
+def _(call: Differentiated, grad: Tensor, _: Tensor) -> ByName:
+    named = {name: getattr(call, name) for name in (*_TENSORS, "output", "logsumexp", *_NUMBERS)}
+    found = _scaled_dot_product_attention_backward(
+        grad, **named, mask_gradient=call.needs("attn_mask")
     )
-    ctx.mark_non_differentiable(output[1])
-    ctx.mask_gradient = call.attn_mask is not None and call.attn_mask.requires_grad
-    ctx.numbers = {
-        name: getattr(call, name) for name in ("is_causal", "scale", "window", "softcap", "offset")
-    }
-
-
-def _gradient(ctx: Any, grad: Tensor, _: Any) -> tuple[Optional, ...]:
-    *tensors, mask, slopes, sinks = ctx.saved_tensors
-    query, key, value, *small = attention_backward(
-        grad, *tensors, mask, **ctx.numbers, alibi_slopes=slopes, sinks=sinks,
-        mask_gradient=ctx.mask_gradient,
-    )  # fmt: skip
-    given = (mask if ctx.mask_gradient else None, slopes, sinks)
-    of_mask, of_slopes, of_sinks = (
-        None if tensor is None else found for tensor, found in zip(given, small, strict=True)
-    )
-    by_name = {
-        "query": query,
-        "key": key,
-        "value": value,
-        "attn_mask": of_mask,
-        "alibi_slopes": of_slopes,
-        "sinks": of_sinks,
-    }
-    return tuple(by_name.get(field.name) for field in fields(Call))
-
-
-attention_operator.gradient(_setup, _gradient)
-attention_backward.without_gradient("attention can be differentiated once")
+    return {n: f for n, f in zip(_TENSORS, found, strict=True) if call.needs(n)}
 
 
 # --- public function ------------------------------------------------------------------------------
@@ -162,11 +157,10 @@ def scaled_dot_product_attention(
     dropout: `dropout_p` must be 0.
     """
     query, key, value, shared = _broadcast(query, key, value, enable_gqa)
-    result: Tensor = attention_operator(
+    return _scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale, shared, window, softcap,
         alibi_slopes, sinks, offset,
     )[0]  # fmt: skip
-    return result
 
 
 def _broadcast(

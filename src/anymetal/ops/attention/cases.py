@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from anymetal.ops.attention.arguments import Call
-from anymetal.ops.declare.declare import Case, Cost
+from anymetal.ops.declare import Case, Cost
 
 Tensor = torch.Tensor
 Optional = torch.Tensor | None

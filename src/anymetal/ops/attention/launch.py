@@ -20,11 +20,9 @@ from anymetal.ops.attention.arguments import (
     dense_sinks,
     dense_slopes,
     full_mask,
-    like_query,
     rows_in_memory,
 )
-from anymetal.ops.declare import variants
-from anymetal.ops.declare.declare import Operator
+from anymetal.ops.declare import AnyOperator, variants
 from anymetal.ops.declare.kernel_file import SUFFIXES
 from anymetal.policy.policy import Choice, choose
 
@@ -44,7 +42,7 @@ Optional = torch.Tensor | None
 class Problem:
     """A call in the form of the kernels: four dimensions each, dense rows, strides."""
 
-    operator: Operator
+    operator: AnyOperator
     call: Call
     query: Tensor
     key: Tensor
@@ -150,7 +148,7 @@ class Problem:
         variants.record(self.operator.name, self.query.dtype, strategy, count)
 
 
-def problem_of(operator: Operator, call: Call) -> Problem:
+def problem_of(operator: AnyOperator, call: Call) -> Problem:
     blank = torch.empty(1, device=call.query.device)
     slopes, sinks = dense_slopes(call), dense_sinks(call)
     return Problem(
@@ -186,21 +184,20 @@ def _walked_strides(tensor: Tensor) -> list[int]:
 # --- forward --------------------------------------------------------------------------------------
 
 
-def attend(operator: Operator, call: Call) -> tuple[Tensor, Tensor]:
+def attend(operator: AnyOperator, call: Call, result: Tensor, logarithms: Tensor) -> None:
     """The result, and the logarithm of the sum of exponents of each query."""
-    result = like_query(call)
-    logarithms = call.query.new_empty(call.query.shape[:-1], dtype=torch.float32)
     if result.numel() == 0 and logarithms.numel() == 0:
-        return result, logarithms
+        return
     if call.keys == 0 and call.sinks is None:
-        return result.zero_(), logarithms.fill_(-torch.inf)
+        result.zero_()
+        logarithms.fill_(-torch.inf)
+        return
     problem = problem_of(operator, call)
     decode = problem.choice("any", "decode")
     if call.queries <= decode.values["max_queries"]:
         _decode(problem, decode, result, logarithms)
     else:
         _tiles(problem, problem.choice("any", "tiles"), result, logarithms)
-    return result, logarithms
 
 
 def _tiles(problem: Problem, choice: Choice, result: Tensor, logarithms: Tensor) -> None:
@@ -305,20 +302,19 @@ class Gradients:
 
 
 def differentiate(
-    operator: Operator,
+    operator: AnyOperator,
     call: Call,
     gradient: Tensor,
     result: Tensor,
     logarithms: Tensor,
-    mask_gradient: bool,
-) -> Gradients:
+    into: Gradients,
+) -> None:
     """The gradients of a call's arguments, from that of its result."""
     problem = problem_of(operator, call)
     gradient, logarithms = rows_in_memory(gradient), logarithms.contiguous()
-    query, key, value = blank_gradients(call)
     blank = logarithms.new_empty(0)
     slopes = torch.empty_like(logarithms) if call.alibi_slopes is not None else blank
-    scores = logarithms.new_empty(call.score_shape) if mask_gradient else blank
+    scores = logarithms.new_empty(call.score_shape) if into.mask.numel() else blank
     deltas = torch.empty_like(logarithms)
     if deltas.numel():
         _deltas(problem, gradient, rows_in_memory(result), deltas)
@@ -326,19 +322,9 @@ def differentiate(
     read = (problem.query, problem.key, problem.value, gradient)
     count = problem.access_width(choice.values["width"], *read)
     backward = Backward(problem, choice, gradient, logarithms, deltas, count)
-    backward.to_query(query, slopes, scores)
-    backward.to_key_and_value(key, value)
-    found = _small(call, slopes, scores if mask_gradient else None, deltas, logarithms)
-    return Gradients(query, key, value, *found)
-
-
-def blank_gradients(call: Call) -> tuple[Tensor, Tensor, Tensor]:
-    """Room for the gradients of query, key and value."""
-    query, key, value = (
-        torch.empty_like(tensor, memory_format=torch.contiguous_format)
-        for tensor in (call.query, call.key, call.value)
-    )
-    return query, key, value
+    backward.to_query(into.query, slopes, scores)
+    backward.to_key_and_value(into.key, into.value)
+    _sum_up(call, into, slopes, scores, deltas, logarithms)
 
 
 def _deltas(problem: Problem, gradient: Tensor, result: Tensor, deltas: Tensor) -> None:
@@ -413,19 +399,14 @@ def _some(tensor: Tensor, otherwise: Tensor) -> Tensor:
     return tensor if tensor.numel() else otherwise
 
 
-def _small(
-    call: Call, slopes: Tensor, scores: Optional, deltas: Tensor, logarithms: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def _sum_up(
+    call: Call, into: Gradients, slopes: Tensor, scores: Tensor, deltas: Tensor, logarithms: Tensor
+) -> None:
     """Gradients of mask, slopes and sinks: sums of what the kernels wrote."""
-    of_mask, of_slopes, of_sinks = (call.query.new_empty(0) for _ in range(3))
-    mask = call.attn_mask
-    if scores is not None and mask is not None:
-        of_mask = scores.sum_to_size(mask.shape).to(mask.dtype)
+    if into.mask.numel():
+        into.mask.copy_(scores.sum_to_size(into.mask.shape))
     if call.alibi_slopes is not None:
-        each = slopes.sum(-1).sum_to_size(call.alibi_slopes.shape)
-        of_slopes = each.to(call.alibi_slopes.dtype)
+        into.slopes.copy_(slopes.sum(-1).sum_to_size(into.slopes.shape))
     if call.sinks is not None:
         shares = torch.exp(call.sinks.float()[:, None] - logarithms)
-        each = -(shares * deltas).sum(-1).sum_to_size(call.sinks.shape)
-        of_sinks = each.to(call.sinks.dtype)
-    return of_mask, of_slopes, of_sinks
+        into.sinks.copy_(-(shares * deltas).sum(-1).sum_to_size(into.sinks.shape))

@@ -74,6 +74,8 @@ class _Recorded(torch.autograd.Function):
         result = operator.below_autograd(values)
         ctx.operator, ctx.lengths = operator, lengths
         _keep(ctx, operator, values, result)
+        named = zip(operator.results, _listed(result), strict=False)
+        ctx.mark_non_differentiable(*(value for name, value in named if name in operator.detached))
         ctx.set_materialize_grads(not operator.optional_gradients)
         return result if isinstance(result, torch.Tensor) else tuple(result)
 

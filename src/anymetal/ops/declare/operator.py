@@ -74,6 +74,7 @@ class operator:
     mutates: Sequence[str] = ()  # arguments that are written; such an operator has no results
     functional: Function | None = None  # gives what it writes, for autograd
     results: Sequence[str] = ("output",)
+    detached: Sequence[str] = ()  # results that no gradient flows into
     no_gradient: str | None = None  # why there is none
     twice: bool = False  # gradients of gradients are those of the reference
     mixed: Mixed | None = None
@@ -99,6 +100,7 @@ class Operator(Generic[P, R]):
         self.signature = signature_of(room, self.name, declared.mutates)
         self.names = self.signature.names
         self.mutates, self.results = tuple(declared.mutates), tuple(declared.results)
+        self.detached = frozenset(declared.detached)
         self.reference, self.cases = declared.reference, list(declared.cases)
         self.baseline, self.naive = declared.baseline, declared.naive
         self.bench, self.cost = list(declared.bench), declared.cost

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from anymetal.ops.declare import variants
+from anymetal.ops.declare import FLOATS, Cost, operator, variants
 from anymetal.ops.declare.checks import MAX_ELEMENTS, check_dtype, check_shape, check_size
-from anymetal.ops.declare.declare import FLOATS, Cost, Operator
 from anymetal.ops.declare.kernel_file import SUFFIXES
 from anymetal.ops.paged.formats import (
     Scale,
@@ -30,7 +29,6 @@ from anymetal.ops.paged.formats import (
 from anymetal.ops.paged.reference import BENCH, CASES, with_torch, with_torch_attention
 from anymetal.policy.policy import Choice, choose
 
-SOURCE = "paged/attention.metal"
 NAME = "paged_attention"
 SIMDGROUP = 32
 MOST_HEAD_SIZE = 256
@@ -288,7 +286,7 @@ class Launch:
         plain = form == SUFFIXES[query.dtype]
         variants.record(NAME, query.dtype, f"{strategy}_rows{rows}{'' if plain else f'_{form}'}", 1)
         words = (NAME, rows, *_shape_words(call.size), SUFFIXES[query.dtype], form)
-        kernel = paged_attention_operator.kernels.kernel("_".join(map(str, words)), query.device)
+        kernel = _paged_attention.kernels.kernel("_".join(map(str, words)), query.device)
         keys, values = self.caches()
         sinks = _or_nothing(call.sinks, query.device)
         value_scales = scales_for(call.v_scale, keys)
@@ -303,7 +301,7 @@ class Launch:
         )  # fmt: skip
         if parts > 1:
             threads = self.output.numel() // call.size * SIMDGROUP
-            paged_attention_operator.kernel("paged_attention_reduce", query)(
+            _paged_attention.kernel("paged_attention_reduce", query)(
                 partial, states, sinks, value_scales, self.output, numbers,
                 threads=threads, group_size=min(threads, choice.group_size),
             )  # fmt: skip
@@ -415,48 +413,49 @@ def _cost(
     )
 
 
-paged_attention_operator = Operator(
-    f"{NAME}(Tensor query, Tensor key_cache, Tensor value_cache, Tensor block_tables,"
-    " Tensor context_lens, Tensor? cu_seqlens_q=None, float? scale=None, bool is_causal=True,"
-    " int? window=None, float? softcap=None, Tensor? alibi_slopes=None, Tensor? sinks=None,"
-    ' str kv_cache_dtype="auto", Tensor? k_scale=None, Tensor? v_scale=None,'
-    " int? max_context_len=None) -> Tensor",
-    SOURCE,
-    with_torch,
+@operator(
+    source="attention.metal",
+    reference=with_torch,
     cases=CASES,
     bench=BENCH,
     baseline=with_torch_attention,
     cost=_cost,
-    differentiable=False,
+    no_gradient="a cache is read while decoding, not while training. Use"
+    " scaled_dot_product_attention",
 )
+def _paged_attention(
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    block_tables: Tensor,
+    context_lens: Tensor,
+    cu_seqlens_q: Tensor | None = None,
+    scale: float | None = None,
+    is_causal: bool = True,
+    window: int | None = None,
+    softcap: float | None = None,
+    alibi_slopes: Tensor | None = None,
+    sinks: Tensor | None = None,
+    kv_cache_dtype: str = "auto",
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
+    max_context_len: int | None = None,
+) -> Tensor:
+    _check(Call(**locals()))
+    return torch.empty_like(query, memory_format=torch.contiguous_format)
 
 
-@paged_attention_operator.forward
-def _(*args: Any, **kwargs: Any) -> Tensor:
-    call = Call(*args, **kwargs)
-    _check(call)
+@_paged_attention.run
+def _(output: Tensor, *args: Any) -> None:
+    call = Call(*args)
     if call.query.is_cpu:
         _check_values(call)
     keyless = not (call.query.numel() and call.block_tables.numel() and call.key_cache.numel())
     # On a GPU nobody has checked that every query belongs to a sequence.
-    unsure = call.queries == 0 and not call.query.is_cpu
-    fill = torch.zeros if keyless or unsure else torch.empty
-    output = fill(call.query.shape, dtype=call.query.dtype, device=call.query.device)
+    if keyless or (call.queries == 0 and not call.query.is_cpu):
+        output.zero_()
     if not keyless:
         Launch(call, _dense_heads(call.query).flatten(0, -3), output).run()
-    return output
-
-
-@paged_attention_operator.fake
-def _(*args: Any, **kwargs: Any) -> Tensor:
-    call = Call(*args, **kwargs)
-    _check(call)
-    return torch.empty_like(call.query, memory_format=torch.contiguous_format)
-
-
-paged_attention_operator.without_gradient(
-    "a cache is read while decoding, not while training. Use scaled_dot_product_attention"
-)
 
 
 def paged_attention(
@@ -497,9 +496,8 @@ def paged_attention(
     softmax and brings no value. A query that sees no key gives zeros. `max_context_len` tells how
     long a sequence can be where the lengths are on a GPU: it only decides how the work is split.
     """
-    result: Tensor = paged_attention_operator(
+    return _paged_attention(
         query, key_cache, value_cache, block_tables, context_lens, cu_seqlens_q, scale, is_causal,
         window, softcap, alibi_slopes, sinks, kv_cache_dtype, as_scale(k_scale, query.device),
         as_scale(v_scale, query.device), max_context_len,
     )  # fmt: skip
-    return result

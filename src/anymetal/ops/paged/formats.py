@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from anymetal.ops.declare import FLOATS
 from anymetal.ops.declare.checks import check_dtype, check_like, check_shape, check_size
-from anymetal.ops.declare.declare import FLOATS
 from anymetal.ops.declare.kernel_file import SUFFIXES
 
 Tensor = torch.Tensor

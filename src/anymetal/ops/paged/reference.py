@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from anymetal.ops.declare.declare import Case
+from anymetal.ops.declare import Case
 from anymetal.ops.paged.formats import FP8, decoded
 
 Tensor = torch.Tensor

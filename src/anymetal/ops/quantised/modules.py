@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from anymetal.ops.declare.declare import FLOATS
+from anymetal.ops.declare import FLOATS
 from anymetal.ops.quantised.linear import ACTIVATIONS, quantized_linear
 from anymetal.ops.quantised.quantize import Quantized, quantize
 from anymetal.ops.quantised.schemes import (

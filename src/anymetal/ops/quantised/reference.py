@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.weak import WeakIdKeyDictionary
 
-from anymetal.ops.declare.declare import Case
+from anymetal.ops.declare import Case
 from anymetal.ops.quantised.quantize import random_parts
 from anymetal.ops.quantised.schemes import SCHEMES, weights_of
 
