@@ -186,7 +186,8 @@ def test_compiled_call_and_gradient_are_the_same(name: str) -> None:
 
 
 @each_operator
-def test_checker_is_silent(name: str) -> None:
+def test_checker_is_silent(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANYMETAL_CHECK_LEVEL", "0")  # no finding depends on optimisation
     operator = OPERATORS[name]
     for case, start in zip(some(operator, 2), (1, 0), strict=False):
         args, keywords = made(case, torch.bfloat16)
@@ -199,17 +200,17 @@ def test_checker_is_silent(name: str) -> None:
 
 @each_operator
 def test_virtual_mps_gives_the_same(name: str, mps: torch.device) -> None:
+    """In one case: what the device adds depends on no shape, and every kernel is compiled again."""
     operator = OPERATORS[name]
-    for case in some(operator, 3):
-        args, keywords = made(case, torch.float32)
-        moved = _moved(args, mps)
-        named = {key: _moved(value, mps) for key, value in keywords.items()}
-        if operator.differentiable:
-            same(
-                called(operator, moved, named, operator),
-                called(operator, args, keywords, operator),
-            )
-        same(results_of(operator, moved, named), results_of(operator, args, keywords))
+    args, keywords = made(some(operator, 1)[0], torch.float32)
+    moved = _moved(args, mps)
+    named = {key: _moved(value, mps) for key, value in keywords.items()}
+    if operator.differentiable:
+        same(
+            called(operator, moved, named, operator),
+            called(operator, args, keywords, operator),
+        )
+    same(results_of(operator, moved, named), results_of(operator, args, keywords))
 
 
 def _moved(value: Any, device: torch.device) -> Any:
