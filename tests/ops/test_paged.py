@@ -74,7 +74,7 @@ def test_several_simdgroups_share_the_keys(strategy: str) -> None:
     args, keywords = made(paged_case(lengths, 6, 2, 40, sinks=True))
     with (
         override("paged_attention", group_size=128),
-        override("paged_attention", "two_phase", most_groups=100),
+        override("paged_attention", "two_phase", max_groups=100),
         variants.recorded() as keys,
         anymetal.check() as report,
     ):
@@ -86,7 +86,7 @@ def test_several_simdgroups_share_the_keys(strategy: str) -> None:
 def test_parts_of_a_few_keys_are_silent_under_the_checker() -> None:
     args, keywords = made(paged_case((200, 0, 31), 4, 1, 40, 8, (3, 2, 1), slopes=True, window=90))
     with (
-        override("paged_attention", "two_phase", keys_per_part=32, most_groups=100),
+        override("paged_attention", "two_phase", keys_per_part=32, max_groups=100),
         variants.recorded() as keys,
         anymetal.check() as report,
     ):
@@ -138,7 +138,7 @@ def test_any_options_are_right(case: Case, seed: int, part: int) -> None:
     args, keywords = made(case, seed=seed)
     doubles = {name: doubled(value) for name, value in keywords.items()}
     exact = with_torch(*[doubled(arg) for arg in args], **doubles)
-    with override("paged_attention", "two_phase", keys_per_part=part, most_groups=100):
+    with override("paged_attention", "two_phase", keys_per_part=part, max_groups=100):
         result = _paged_attention(*args, **keywords)
     torch.testing.assert_close(result.double(), exact, rtol=2e-5, atol=2e-5)
 

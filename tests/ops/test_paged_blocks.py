@@ -42,7 +42,7 @@ KIND(E5m2)
 
 @pytest.fixture(scope="module")
 def conversions() -> Any:
-    return anymetal.compile_shader(KernelFile(str(FOLDER / "shared/fp8.h")).text + CONVERSIONS)
+    return anymetal.compile_shader(KernelFile(FOLDER / "shared/fp8.h").text + CONVERSIONS)
 
 
 def encoded(kernel: Callable[..., None], values: torch.Tensor) -> torch.Tensor:

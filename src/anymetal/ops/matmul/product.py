@@ -26,11 +26,11 @@ KERNELS = kernel_file("matmul/matmul.metal")
 # Functions of a sum, as the kernels call them; None is `none` there.
 ACTIVATIONS = (None, "relu", "silu", "gelu", "gelu_tanh")
 # Dimensions of a batch that kernels walk; operands with more are copied, which makes them one.
-_BATCH_DIMENSIONS = 4
+_BATCH_DIMENSIONS = KERNELS.constant("batch_dimensions")
 _OPERANDS = ("a", "b", "c", "bias", "residual")
 # Rows that the kernels for few rows are made for, and columns that a simdgroup of `dots` takes.
 _ROWS = (1, 4, 8)
-_COLUMNS_AT_ONCE = 4
+_COLUMNS_AT_ONCE = KERNELS.constant("columns_at_once")
 # Sums over k are made of sums over about sqrt(k) of it, which rounds least; at least of so many.
 _LEAST_AT_ONCE = 64
 
@@ -280,10 +280,10 @@ class Launch:
         """Tiles of the shape of C, and small ones where large ones would be few."""
         product = self.product
         small = self._choice("small_matrix", "tiles")
-        if math.prod(product.batch) * product.m * product.n <= small.values["most_results"]:
+        if math.prod(product.batch) * product.m * product.n <= small.values["max_results"]:
             return small
         tall, wide = (self._choice(name, "tiles") for name in ("tall_matrix", "wide_matrix"))
-        if product.n <= tall.values["most_columns"]:
+        if product.n <= tall.values["max_columns"]:
             return tall
         return (
             wide if product.m <= wide.values["max_rows"] else self._choice("large_matrix", "tiles")
@@ -314,7 +314,11 @@ class Launch:
             return
         rows = next(rows for rows in _ROWS if rows >= product.m)
         columns = self._choice("few_rows", "columns")
-        if product.b.row != 1 and product.b.column == 1 and product.n >= columns.values["least"]:
+        if (
+            product.b.row != 1
+            and product.b.column == 1
+            and product.n >= columns.values["min_columns"]
+        ):
             self._columns(rows, columns)
         else:
             self._dots(rows, choice)
@@ -323,7 +327,7 @@ class Launch:
         product = self.product
         few = self._choice("few_results", "dots")
         sets = -(-product.n // _COLUMNS_AT_ONCE)
-        if sets * math.prod(product.batch) <= few.values["most_columns"] // _COLUMNS_AT_ONCE:
+        if sets * math.prod(product.batch) <= few.values["max_columns"] // _COLUMNS_AT_ONCE:
             choice = few
         simdgroups = choice.group_size // SIMDGROUP
         split = choice.values["split"]

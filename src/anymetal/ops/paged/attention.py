@@ -275,7 +275,7 @@ class Launch:
             return 1
         parts = -(-keys // choice.values["keys_per_part"])
         groups = self._tiles(self._rows(choice)) * call.kv_heads
-        if parts <= 1 or groups > choice.values["most_groups"]:
+        if parts <= 1 or groups > choice.values["max_groups"]:
             return 1
         return parts if self.output.numel() * parts <= MAX_ELEMENTS else 1
 
