@@ -6,7 +6,7 @@
 #   make thorough     tests of the headers and of random kernels whole; `make test` has samples
 #   make checked      the operators' tests again, the first launch of every kernel under the checker
 #   make engines      the operators' tests again, on the reference engine
-#   make lint         formatting, style and types
+#   make lint         formatting, style, types, dead code and the changelog
 #   make conformance  compile the kernels of a published package and of torch's headers
 #   make op-db        torch's own operator samples on the virtual mps device, against the CPU
 #   make bench        time the engine
@@ -22,6 +22,11 @@ BIN := $(VENV)/bin
 TESTS ?= tests
 # Neighbouring tests launch the same kernels: a worker starts with a contiguous half of them.
 WORKERS := -n auto --dist worksteal
+
+# Kernels of tests are left as they are: what is said of them names their lines.
+C_SOURCES = $(shell find src/anymetal/msl/include -type f) \
+  $(shell find src benchmarks -not -path '*/msl/include/*' \
+    -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.mm' -o -name '*.metal' -o -name '*.cl')
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test quick thorough checked engines lint format conformance op-db bench clean
@@ -51,11 +56,15 @@ engines: $(VENV)/.developer
 lint: $(VENV)/.developer
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(C_SOURCES)
 	$(BIN)/mypy
+	! $(BIN)/vulture | grep -E 'unused (class|function|method|property)'
+	$(BIN)/towncrier build --draft --version next > /dev/null
 
 format: $(VENV)/.developer
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(C_SOURCES)
 
 conformance: $(VENV)/.developer
 	$(BIN)/python -m conformance

@@ -12,6 +12,8 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
+import torch
+
 import anymetal.ops  # noqa: F401  (declares the operators, in every process)
 from anymetal.evidence.health import Health, Plan, examine
 from anymetal.ops.declare import OPERATORS, AnyOperator
@@ -28,7 +30,8 @@ def examine_all(operators: Sequence[AnyOperator], plan: Plan) -> Iterator[Health
         return
     # Not forked: torch and the engine may have threads, which a fork does not take along.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    with ProcessPoolExecutor(workers, context, torch.set_num_threads, (threads,)) as pool:
         jobs = [pool.submit(_examine_named, names, plan) for names in _families(operators)]
         try:
             yield from itertools.chain.from_iterable(job.result() for job in jobs)
