@@ -5,10 +5,9 @@
 #define THREADS 128
 #define LOWEST -3.0e38f  // finite, so that relaxed math is allowed
 
-
 kernel void attention(global const float* queries, global const float* keys,
-                      global const float* values, global float* output,
-                      global const int* lengths, const float scale) {
+                      global const float* values, global float* output, global const int* lengths,
+                      const float scale) {
   local float query[HEAD];
   local float weights[THREADS];
   local float tree[THREADS];

@@ -2,8 +2,7 @@
 // local memory. The side is a multiple of 32.
 #define TILE 32
 
-kernel void matmul(global const float* a, global const float* b, global float* c,
-                   const uint side) {
+kernel void matmul(global const float* a, global const float* b, global float* c, const uint side) {
   local float a_tile[TILE][TILE];
   local float b_tile[TILE][TILE];
   const uint x = get_local_id(0), y = get_local_id(1);

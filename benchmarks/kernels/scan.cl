@@ -1,5 +1,6 @@
 // Inclusive sums along rows, one work group of 256 a row, four columns a work item and step: see
-// scan.metal. Without subgroups the sums of the work items are scanned in local memory, by doubling.
+// scan.metal. Without subgroups the sums of the work items are scanned in local memory, by
+// doubling.
 #define THREADS 256
 
 kernel void scan(global const float4* x, global float4* y, const uint columns) {

@@ -113,7 +113,8 @@ struct Blocks {
 template <typename T, typename F, uint width>
 [[kernel]] void biased_backward(device const T* gradient [[buffer(0)]],
                                 device const T* x [[buffer(1)]], device const T* bias [[buffer(2)]],
-                                device T* x_gradient [[buffer(3)]], device float* sums [[buffer(4)]],
+                                device T* x_gradient [[buffer(3)]],
+                                device float* sums [[buffer(4)]],
                                 constant Blocks& sizes [[buffer(5)]],
                                 uint2 in_grid [[thread_position_in_grid]]) {
   using V = typename Width<width>::type;

@@ -30,16 +30,13 @@ inline float first_of(device const T* x, device const T* other, thread const Tea
 // --- forward -------------------------------------------------------------------------------------
 
 template <typename T, typename N, bool residual, bool alone, uint width>
-[[kernel]] void norm_held(device const T* x [[buffer(0)]], device const T* other [[buffer(1)]],
-                          device const T* weight [[buffer(2)]], device const T* bias [[buffer(3)]],
-                          device T* y [[buffer(4)]], device T* sum [[buffer(5)]],
-                          constant Sizes& sizes [[buffer(6)]],
-                          uint2 in_grid [[thread_position_in_grid]],
-                          uint2 in_group [[thread_position_in_threadgroup]],
-                          uint2 group_size [[threads_per_threadgroup]],
-                          uint lane [[thread_index_in_simdgroup]],
-                          uint simd [[simdgroup_index_in_threadgroup]],
-                          uint simdgroups [[simdgroups_per_threadgroup]]) {
+[[kernel]] void norm_held(
+    device const T* x [[buffer(0)]], device const T* other [[buffer(1)]],
+    device const T* weight [[buffer(2)]], device const T* bias [[buffer(3)]],
+    device T* y [[buffer(4)]], device T* sum [[buffer(5)]], constant Sizes& sizes [[buffer(6)]],
+    uint2 in_grid [[thread_position_in_grid]], uint2 in_group [[thread_position_in_threadgroup]],
+    uint2 group_size [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
   using W = Width<width>;
   threadgroup float scratch[most_simdgroups];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
@@ -53,11 +50,11 @@ template <typename T, typename N, bool residual, bool alone, uint width>
   typename W::type held[held_elements / width];
   for (uint step = 0; step < held_elements / width; ++step) {
     const uint i = (step * team.size + team.index) * width;
-    held[step] = i < sizes.columns ? read<residual, width>(x, other, sum, i)
-                                   : typename W::type(shift);
+    held[step] =
+        i < sizes.columns ? read<residual, width>(x, other, sum, i) : typename W::type(shift);
   }
-  const Moments moments = held_moments<N, alone>(held, shift, width, sizes.columns,
-                                                 sizes.eps, team, scratch);
+  const Moments moments =
+      held_moments<N, alone>(held, shift, width, sizes.columns, sizes.eps, team, scratch);
   for (uint step = 0; step < held_elements / width; ++step) {
     const uint i = (step * team.size + team.index) * width;
     if (i >= sizes.columns) break;
@@ -67,16 +64,13 @@ template <typename T, typename N, bool residual, bool alone, uint width>
 }
 
 template <typename T, typename N, bool residual, uint width>
-[[kernel]] void norm_looped(device const T* x [[buffer(0)]], device const T* other [[buffer(1)]],
-                            device const T* weight [[buffer(2)]],
-                            device const T* bias [[buffer(3)]], device T* y [[buffer(4)]],
-                            device T* sum [[buffer(5)]], constant Sizes& sizes [[buffer(6)]],
-                            uint2 in_grid [[thread_position_in_grid]],
-                            uint2 in_group [[thread_position_in_threadgroup]],
-                            uint2 group_size [[threads_per_threadgroup]],
-                            uint lane [[thread_index_in_simdgroup]],
-                            uint simd [[simdgroup_index_in_threadgroup]],
-                            uint simdgroups [[simdgroups_per_threadgroup]]) {
+[[kernel]] void norm_looped(
+    device const T* x [[buffer(0)]], device const T* other [[buffer(1)]],
+    device const T* weight [[buffer(2)]], device const T* bias [[buffer(3)]],
+    device T* y [[buffer(4)]], device T* sum [[buffer(5)]], constant Sizes& sizes [[buffer(6)]],
+    uint2 in_grid [[thread_position_in_grid]], uint2 in_group [[thread_position_in_threadgroup]],
+    uint2 group_size [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
   using W = Width<width>;
   threadgroup float scratch[most_simdgroups];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
@@ -103,16 +97,13 @@ template <typename T, typename N, bool residual, uint width>
 
 // First of two phases: a threadgroup a chunk of a row. With a residual it also writes the sum.
 template <typename T, typename N, bool residual, uint width>
-[[kernel]] void norm_partial(device const T* x [[buffer(0)]], device const T* other [[buffer(1)]],
-                             device float* partials [[buffer(2)]], device T* sum [[buffer(3)]],
-                             constant Sizes& sizes [[buffer(4)]],
-                             uint2 group [[threadgroup_position_in_grid]],
-                             uint2 groups [[threadgroups_per_grid]],
-                             uint2 in_group [[thread_position_in_threadgroup]],
-                             uint2 group_size [[threads_per_threadgroup]],
-                             uint lane [[thread_index_in_simdgroup]],
-                             uint simd [[simdgroup_index_in_threadgroup]],
-                             uint simdgroups [[simdgroups_per_threadgroup]]) {
+[[kernel]] void norm_partial(
+    device const T* x [[buffer(0)]], device const T* other [[buffer(1)]],
+    device float* partials [[buffer(2)]], device T* sum [[buffer(3)]],
+    constant Sizes& sizes [[buffer(4)]], uint2 group [[threadgroup_position_in_grid]],
+    uint2 groups [[threadgroups_per_grid]], uint2 in_group [[thread_position_in_threadgroup]],
+    uint2 group_size [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
   using W = Width<width>;
   threadgroup float scratch[most_simdgroups];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
@@ -136,25 +127,21 @@ template <typename T, typename N, bool residual, uint width>
 }
 
 template <typename T, typename N, uint width>
-[[kernel]] void norm_finish(device const T* x [[buffer(0)]],
-                            device const float* partials [[buffer(1)]],
-                            device const T* weight [[buffer(2)]],
-                            device const T* bias [[buffer(3)]], device T* y [[buffer(4)]],
-                            constant Sizes& sizes [[buffer(5)]],
-                            uint2 group [[threadgroup_position_in_grid]],
-                            uint2 groups [[threadgroups_per_grid]],
-                            uint2 in_group [[thread_position_in_threadgroup]],
-                            uint2 group_size [[threads_per_threadgroup]],
-                            uint lane [[thread_index_in_simdgroup]],
-                            uint simd [[simdgroup_index_in_threadgroup]],
-                            uint simdgroups [[simdgroups_per_threadgroup]]) {
+[[kernel]] void norm_finish(
+    device const T* x [[buffer(0)]], device const float* partials [[buffer(1)]],
+    device const T* weight [[buffer(2)]], device const T* bias [[buffer(3)]],
+    device T* y [[buffer(4)]], constant Sizes& sizes [[buffer(5)]],
+    uint2 group [[threadgroup_position_in_grid]], uint2 groups [[threadgroups_per_grid]],
+    uint2 in_group [[thread_position_in_threadgroup]], uint2 group_size [[threads_per_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]],
+    uint simdgroups [[simdgroups_per_threadgroup]]) {
   using W = Width<width>;
   threadgroup float scratch[most_simdgroups];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   x += group.y * sizes.x;
   y += group.y * sizes.y;
-  const Moments moments =
-      chunked_moments<N>(partials + 2 * group.y * groups.x, shift_of<N>(x, team), sizes, team, scratch);
+  const Moments moments = chunked_moments<N>(partials + 2 * group.y * groups.x,
+                                             shift_of<N>(x, team), sizes, team, scratch);
   const uint begin = group.x * sizes.chunk;
   const uint end = min(begin + sizes.chunk, sizes.columns);
   for (uint i = begin + team.index * width; i < end; i += team.size * width) {
@@ -168,17 +155,17 @@ template <typename T, typename N, uint width>
 
 #define NORM_INSTANCE(text, ...) \
   template [[host_name(text)]] [[kernel]] decltype(__VA_ARGS__) __VA_ARGS__;
-#define FORWARD(name, N, residual, word, width, T)                                            \
-  NORM_INSTANCE(#name "_single_simdgroup_" word #T, norm_held<T, N, residual, true, width>)   \
-  NORM_INSTANCE(#name "_single_group_" word #T, norm_held<T, N, residual, false, width>)      \
-  NORM_INSTANCE(#name "_looped_" word #T, norm_looped<T, N, residual, width>)                 \
+#define FORWARD(name, N, residual, word, width, T)                                          \
+  NORM_INSTANCE(#name "_single_simdgroup_" word #T, norm_held<T, N, residual, true, width>) \
+  NORM_INSTANCE(#name "_single_group_" word #T, norm_held<T, N, residual, false, width>)    \
+  NORM_INSTANCE(#name "_looped_" word #T, norm_looped<T, N, residual, width>)               \
   NORM_INSTANCE(#name "_partial_" word #T, norm_partial<T, N, residual, width>)
-#define NORM(name, N, word, width, T)                                    \
-  FORWARD(name, N, false, word, width, T)                                \
-  FORWARD(add_##name, N, true, word, width, T)                           \
+#define NORM(name, N, word, width, T)          \
+  FORWARD(name, N, false, word, width, T)      \
+  FORWARD(add_##name, N, true, word, width, T) \
   NORM_INSTANCE(#name "_finish_" word #T, norm_finish<T, N, width>)
-#define NORMS(word, width, T)               \
-  NORM(rms_norm, Rms, word, width, T)       \
+#define NORMS(word, width, T)         \
+  NORM(rms_norm, Rms, word, width, T) \
   NORM(layer_norm, Layer, word, width, T)
 #define NORMS_OF_TYPE(T) NORMS("vec4_", 4, T) NORMS("scalar_", 1, T)
 

@@ -43,20 +43,14 @@ inline float2 gradient_means(V g, V gn, float columns, thread const Team& team,
 // A team takes a block of rows, one after another. With `sums` it adds up what the rows of its
 // block give to the gradients of weight and bias: they are in registers already.
 template <typename T, typename N, bool alone, bool sums, uint width>
-[[kernel]] void norm_held_backward(device const T* gradient [[buffer(0)]],
-                                   device const T* extra [[buffer(1)]],
-                                   device const T* x [[buffer(2)]],
-                                   device const T* weight [[buffer(3)]],
-                                   device T* x_gradient [[buffer(4)]],
-                                   device float* kept [[buffer(5)]],
-                                   device float* block_sums [[buffer(6)]],
-                                   constant Sizes& sizes [[buffer(7)]],
-                                   uint2 in_grid [[thread_position_in_grid]],
-                                   uint2 in_group [[thread_position_in_threadgroup]],
-                                   uint2 group_size [[threads_per_threadgroup]],
-                                   uint lane [[thread_index_in_simdgroup]],
-                                   uint simd [[simdgroup_index_in_threadgroup]],
-                                   uint simdgroups [[simdgroups_per_threadgroup]]) {
+[[kernel]] void norm_held_backward(
+    device const T* gradient [[buffer(0)]], device const T* extra [[buffer(1)]],
+    device const T* x [[buffer(2)]], device const T* weight [[buffer(3)]],
+    device T* x_gradient [[buffer(4)]], device float* kept [[buffer(5)]],
+    device float* block_sums [[buffer(6)]], constant Sizes& sizes [[buffer(7)]],
+    uint2 in_grid [[thread_position_in_grid]], uint2 in_group [[thread_position_in_threadgroup]],
+    uint2 group_size [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
   using W = Width<width>;
   using V = typename W::type;
   constexpr uint steps = held_elements / width;
@@ -77,8 +71,8 @@ template <typename T, typename N, bool alone, bool sums, uint width>
       const uint i = (step * team.size + team.index) * width;
       held[step] = i < sizes.columns ? W::load(row_x + i) : V(shift);
     }
-    const Moments moments = held_moments<N, alone>(held, shift, width, sizes.columns,
-                                                   sizes.eps, team, scratch);
+    const Moments moments =
+        held_moments<N, alone>(held, shift, width, sizes.columns, sizes.eps, team, scratch);
     V g[steps];
     V sum = V(0.0f);
     V product = V(0.0f);
@@ -100,8 +94,8 @@ template <typename T, typename N, bool alone, bool sums, uint width>
     for (uint step = 0; step < steps; ++step) {
       const uint i = (step * team.size + team.index) * width;
       if (i >= sizes.columns) break;
-      store_gradient<N, width>(x_gradient + row * sizes.x_gradient, extra + row * sizes.other, i, g[step],
-                               held[step], means, moments.reciprocal, sizes.has_other);
+      store_gradient<N, width>(x_gradient + row * sizes.x_gradient, extra + row * sizes.other, i,
+                               g[step], held[step], means, moments.reciprocal, sizes.has_other);
     }
     if (team.index == 0) keep(moments, kept, row);
   }
@@ -138,31 +132,27 @@ inline float2 partial_means(device const T* gradient, device const T* x, device 
 // Writes the gradient of part of a row.
 template <typename N, uint width, typename T>
 inline void write_gradient(device const T* gradient, device const T* extra, device const T* x,
-                           device const T* weight, device T* x_gradient, uint row,
-                           uint begin, uint end, float2 means, thread const Moments& moments,
+                           device const T* weight, device T* x_gradient, uint row, uint begin,
+                           uint end, float2 means, thread const Moments& moments,
                            constant Sizes& sizes, thread const Team& team) {
   using W = Width<width>;
   for (uint i = begin + team.index * width; i < end; i += team.size * width) {
     const auto g = W::load(gradient + i) * weight_at<width>(weight, row, i, sizes);
     const auto n = moments.normal(W::load(x + i));
-    store_gradient<N, width>(x_gradient, extra, i, g, n, means, moments.reciprocal, sizes.has_other);
+    store_gradient<N, width>(x_gradient, extra, i, g, n, means, moments.reciprocal,
+                             sizes.has_other);
   }
 }
 
 template <typename T, typename N, uint width>
-[[kernel]] void norm_looped_backward(device const T* gradient [[buffer(0)]],
-                                     device const T* extra [[buffer(1)]],
-                                     device const T* x [[buffer(2)]],
-                                     device const T* weight [[buffer(3)]],
-                                     device T* x_gradient [[buffer(4)]],
-                                     device float* kept [[buffer(5)]],
-                                     constant Sizes& sizes [[buffer(6)]],
-                                     uint2 in_grid [[thread_position_in_grid]],
-                                     uint2 in_group [[thread_position_in_threadgroup]],
-                                     uint2 group_size [[threads_per_threadgroup]],
-                                     uint lane [[thread_index_in_simdgroup]],
-                                     uint simd [[simdgroup_index_in_threadgroup]],
-                                     uint simdgroups [[simdgroups_per_threadgroup]]) {
+[[kernel]] void norm_looped_backward(
+    device const T* gradient [[buffer(0)]], device const T* extra [[buffer(1)]],
+    device const T* x [[buffer(2)]], device const T* weight [[buffer(3)]],
+    device T* x_gradient [[buffer(4)]], device float* kept [[buffer(5)]],
+    constant Sizes& sizes [[buffer(6)]], uint2 in_grid [[thread_position_in_grid]],
+    uint2 in_group [[thread_position_in_threadgroup]], uint2 group_size [[threads_per_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]],
+    uint simdgroups [[simdgroups_per_threadgroup]]) {
   threadgroup float scratch[most_simdgroups];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   const uint row = in_grid.y;
@@ -174,42 +164,36 @@ template <typename T, typename N, uint width>
   const float shift = shift_of<N>(x, team);
   const float2 all = moments_of_part<N, width>(x, shift, 0, columns, team, scratch);
   const Moments moments = finished(shift, all, columns, sizes.eps);
-  const float2 means = partial_means<N, width>(gradient, x, weight, row, 0, columns,
-                                               float(columns), moments, sizes, team, scratch);
-  write_gradient<N, width>(gradient, extra, x, weight, x_gradient, row, 0, columns, means,
-                           moments, sizes, team);
+  const float2 means = partial_means<N, width>(gradient, x, weight, row, 0, columns, float(columns),
+                                               moments, sizes, team, scratch);
+  write_gradient<N, width>(gradient, extra, x, weight, x_gradient, row, 0, columns, means, moments,
+                           sizes, team);
   if (team.index == 0) keep(moments, kept, row);
 }
 
 // The second phase, after norm_partial of norm.metal: chunks' moments become the row's, and each
 // chunk gives its share of the means of g and g n.
 template <typename T, typename N, uint width>
-[[kernel]] void norm_partial_backward(device const T* gradient [[buffer(0)]],
-                                      device const T* x [[buffer(1)]],
-                                      device const T* weight [[buffer(2)]],
-                                      device const float* partials [[buffer(3)]],
-                                      device float* shares [[buffer(4)]],
-                                      device float* kept [[buffer(5)]],
-                                      constant Sizes& sizes [[buffer(6)]],
-                                      uint2 group [[threadgroup_position_in_grid]],
-                                      uint2 groups [[threadgroups_per_grid]],
-                                      uint2 in_group [[thread_position_in_threadgroup]],
-                                      uint2 group_size [[threads_per_threadgroup]],
-                                      uint lane [[thread_index_in_simdgroup]],
-                                      uint simd [[simdgroup_index_in_threadgroup]],
-                                      uint simdgroups [[simdgroups_per_threadgroup]]) {
+[[kernel]] void norm_partial_backward(
+    device const T* gradient [[buffer(0)]], device const T* x [[buffer(1)]],
+    device const T* weight [[buffer(2)]], device const float* partials [[buffer(3)]],
+    device float* shares [[buffer(4)]], device float* kept [[buffer(5)]],
+    constant Sizes& sizes [[buffer(6)]], uint2 group [[threadgroup_position_in_grid]],
+    uint2 groups [[threadgroups_per_grid]], uint2 in_group [[thread_position_in_threadgroup]],
+    uint2 group_size [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
   threadgroup float scratch[most_simdgroups];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   const uint row = group.y;
   gradient += row * sizes.gradient;
   x += row * sizes.x;
   const float shift = shift_of<N>(x, team);
-  const Moments moments = chunked_moments<N>(partials + 2 * row * groups.x, shift, sizes, team, scratch);
+  const Moments moments =
+      chunked_moments<N>(partials + 2 * row * groups.x, shift, sizes, team, scratch);
   const uint begin = group.x * sizes.chunk;
   const uint end = min(begin + sizes.chunk, sizes.columns);
-  const float2 share =
-      partial_means<N, width>(gradient, x, weight, row, begin, end,
-                              float(sizes.columns), moments, sizes, team, scratch);
+  const float2 share = partial_means<N, width>(gradient, x, weight, row, begin, end,
+                                               float(sizes.columns), moments, sizes, team, scratch);
   if (team.index == 0) {
     shares[2 * (row * groups.x + group.x)] = share.x;
     shares[2 * (row * groups.x + group.x) + 1] = share.y;
@@ -218,21 +202,15 @@ template <typename T, typename N, uint width>
 }
 
 template <typename T, typename N, uint width>
-[[kernel]] void norm_finish_backward(device const T* gradient [[buffer(0)]],
-                                     device const T* extra [[buffer(1)]],
-                                     device const T* x [[buffer(2)]],
-                                     device const T* weight [[buffer(3)]],
-                                     device const float* shares [[buffer(4)]],
-                                     device const float* kept [[buffer(5)]],
-                                     device T* x_gradient [[buffer(6)]],
-                                     constant Sizes& sizes [[buffer(7)]],
-                                     uint2 group [[threadgroup_position_in_grid]],
-                                     uint2 groups [[threadgroups_per_grid]],
-                                     uint2 in_group [[thread_position_in_threadgroup]],
-                                     uint2 group_size [[threads_per_threadgroup]],
-                                     uint lane [[thread_index_in_simdgroup]],
-                                     uint simd [[simdgroup_index_in_threadgroup]],
-                                     uint simdgroups [[simdgroups_per_threadgroup]]) {
+[[kernel]] void norm_finish_backward(
+    device const T* gradient [[buffer(0)]], device const T* extra [[buffer(1)]],
+    device const T* x [[buffer(2)]], device const T* weight [[buffer(3)]],
+    device const float* shares [[buffer(4)]], device const float* kept [[buffer(5)]],
+    device T* x_gradient [[buffer(6)]], constant Sizes& sizes [[buffer(7)]],
+    uint2 group [[threadgroup_position_in_grid]], uint2 groups [[threadgroups_per_grid]],
+    uint2 in_group [[thread_position_in_threadgroup]], uint2 group_size [[threads_per_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]],
+    uint simdgroups [[simdgroups_per_threadgroup]]) {
   threadgroup float scratch[most_simdgroups];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   const uint row = group.y;
@@ -272,7 +250,8 @@ template <typename T, uint width>
     bias += dy;
   }
   W::store(sums + long(in_grid.y) * sizes.columns + column, weight);
-  if (sizes.has_bias) W::store(sums + long(sizes.blocks + in_grid.y) * sizes.columns + column, bias);
+  if (sizes.has_bias)
+    W::store(sums + long(sizes.blocks + in_grid.y) * sizes.columns + column, bias);
 }
 
 // Sums over the places of a channel, a simdgroup each. Tensors are dense.
@@ -337,14 +316,13 @@ template <typename T>
   NORM_INSTANCE(#name "_looped_" word #T, norm_looped_backward<T, N, width>)   \
   NORM_INSTANCE(#name "_partial_" word #T, norm_partial_backward<T, N, width>) \
   NORM_INSTANCE(#name "_finish_" word #T, norm_finish_backward<T, N, width>)
-#define NORMS(word, width, T)                                           \
-  NORM(rms_norm_backward, Rms, word, width, T)                          \
-  NORM(layer_norm_backward, Layer, word, width, T)                      \
-  NORM_INSTANCE("column_sums_" word #T, column_sums<T, width>)          \
+#define NORMS(word, width, T)                                  \
+  NORM(rms_norm_backward, Rms, word, width, T)                 \
+  NORM(layer_norm_backward, Layer, word, width, T)             \
+  NORM_INSTANCE("column_sums_" word #T, column_sums<T, width>) \
   NORM_INSTANCE("channel_sums_" word #T, channel_sums<T, width>)
-#define NORMS_OF_TYPE(T)                               \
-  NORMS("vec4_", 4, T) NORMS("scalar_", 1, T)          \
-  NORM_INSTANCE("parameter_sums_" #T, parameter_sums<T>)
+#define NORMS_OF_TYPE(T) \
+  NORMS("vec4_", 4, T) NORMS("scalar_", 1, T) NORM_INSTANCE("parameter_sums_" #T, parameter_sums<T>)
 
 NORMS_OF_TYPE(float)
 NORMS_OF_TYPE(half)

@@ -147,9 +147,8 @@ inline Moments held_moments(thread const V* held, float shift, uint width, uint 
 
 // The moments of a row of which each chunk's are in `partials`: mean, sum of squares.
 template <typename N>
-inline Moments chunked_moments(device const float* partials, float shift,
-                               constant Sizes& sizes, thread const Team& team,
-                               threadgroup float* scratch) {
+inline Moments chunked_moments(device const float* partials, float shift, constant Sizes& sizes,
+                               thread const Team& team, threadgroup float* scratch) {
   const uint chunks = (sizes.columns + sizes.chunk - 1) / sizes.chunk;
   float weighted = 0.0f;
   for (uint i = team.index; i < chunks; i += team.size) {

@@ -1,10 +1,10 @@
-// Kernels of operators that reduce a state over each row and then write every element from the state
-// and the element itself: the ladder of row strategies, from one simdgroup a row to several
+// Kernels of operators that reduce a state over each row and then write every element from the
+// state and the element itself: the ladder of row strategies, from one simdgroup a row to several
 // threadgroups.
 //
 // An operator is a `Step` with static functions: begin, add and add_all make a state of elements
-// (two tensors at once), merge and merge_simdgroup join states, finish is applied once a row, result
-// gives an element, and `outside` is what an element past the end counts as.
+// (two tensors at once), merge and merge_simdgroup join states, finish is applied once a row,
+// result gives an element, and `outside` is what an element past the end counts as.
 //
 // A step reads four elements a thread: neighbours (vec4: the length must be a multiple of 4 and
 // rows aligned) or one of four stretches (scalar).
@@ -79,7 +79,8 @@ struct ReducedRows {
 // A simdgroup a row, which stays in registers.
 template <typename A, typename Y, typename Step, uint steps, bool vectors>
 [[kernel]] void single_simdgroup(device const A* a [[buffer(0)]], device const A* b [[buffer(1)]],
-                                 device Y* y [[buffer(2)]], constant ReducedRows& rows [[buffer(3)]],
+                                 device Y* y [[buffer(2)]],
+                                 constant ReducedRows& rows [[buffer(3)]],
                                  uint2 in_grid [[thread_position_in_grid]],
                                  uint lane [[thread_index_in_simdgroup]]) {
   const uint row = in_grid.y;
@@ -101,11 +102,14 @@ template <typename A, typename Y, typename Step, uint steps, bool vectors>
 
 // A threadgroup a row, which stays in registers.
 template <typename A, typename Y, typename Step, uint steps, bool vectors>
-[[kernel]] void single_group(
-    device const A* a [[buffer(0)]], device const A* b [[buffer(1)]], device Y* y [[buffer(2)]],
-    constant ReducedRows& rows [[buffer(3)]], uint2 group [[threadgroup_position_in_grid]],
-    uint in_group [[thread_index_in_threadgroup]], uint2 threads [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
-    uint simd [[simdgroup_index_in_threadgroup]], uint simds [[simdgroups_per_threadgroup]]) {
+[[kernel]] void single_group(device const A* a [[buffer(0)]], device const A* b [[buffer(1)]],
+                             device Y* y [[buffer(2)]], constant ReducedRows& rows [[buffer(3)]],
+                             uint2 group [[threadgroup_position_in_grid]],
+                             uint in_group [[thread_index_in_threadgroup]],
+                             uint2 threads [[threads_per_threadgroup]],
+                             uint lane [[thread_index_in_simdgroup]],
+                             uint simd [[simdgroup_index_in_threadgroup]],
+                             uint simds [[simdgroups_per_threadgroup]]) {
   threadgroup float2 partial[32];
   a += group.y * rows.strides[0];
   b += group.y * rows.strides[1];
@@ -151,11 +155,14 @@ inline void write_row(float2 state, device const A* a, device const A* b, device
 
 // A threadgroup a row of any length: once for the state, once for the results.
 template <typename A, typename Y, typename Step, bool vectors>
-[[kernel]] void looped(
-    device const A* a [[buffer(0)]], device const A* b [[buffer(1)]], device Y* y [[buffer(2)]],
-    constant ReducedRows& rows [[buffer(3)]], uint2 group [[threadgroup_position_in_grid]],
-    uint in_group [[thread_index_in_threadgroup]], uint2 threads [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
-    uint simd [[simdgroup_index_in_threadgroup]], uint simds [[simdgroups_per_threadgroup]]) {
+[[kernel]] void looped(device const A* a [[buffer(0)]], device const A* b [[buffer(1)]],
+                       device Y* y [[buffer(2)]], constant ReducedRows& rows [[buffer(3)]],
+                       uint2 group [[threadgroup_position_in_grid]],
+                       uint in_group [[thread_index_in_threadgroup]],
+                       uint2 threads [[threads_per_threadgroup]],
+                       uint lane [[thread_index_in_simdgroup]],
+                       uint simd [[simdgroup_index_in_threadgroup]],
+                       uint simds [[simdgroups_per_threadgroup]]) {
   threadgroup float2 partial[32];
   a += group.y * rows.strides[0];
   b += group.y * rows.strides[1];
@@ -178,19 +185,22 @@ template <typename A, typename Step, bool vectors>
   const uint start = group.x * rows.chunk;
   a += group.y * rows.strides[0] + start;
   b += group.y * rows.strides[1] + start;
-  const float2 own = add_row<Step, vectors>(a, b, min(rows.chunk, rows.columns - start), in_group, threads.x);
+  const float2 own =
+      add_row<Step, vectors>(a, b, min(rows.chunk, rows.columns - start), in_group, threads.x);
   const float2 state = merge_threadgroup<Step>(own, partial, lane, simd, simds);
   if (in_group == 0) states[group.y * groups.x + group.x] = state;
 }
 
 // Second phase: every threadgroup merges the states of its row, and writes its chunk.
 template <typename A, typename Y, typename Step, bool vectors>
-[[kernel]] void two_phase_write(
-    device const A* a [[buffer(0)]], device const A* b [[buffer(1)]], device Y* y [[buffer(2)]],
-    constant ReducedRows& rows [[buffer(3)]], device const float2* states [[buffer(4)]],
-    uint2 group [[threadgroup_position_in_grid]], uint2 groups [[threadgroups_per_grid]],
-    uint in_group [[thread_index_in_threadgroup]], uint2 threads [[threads_per_threadgroup]],
-    uint lane [[thread_index_in_simdgroup]]) {
+[[kernel]] void two_phase_write(device const A* a [[buffer(0)]], device const A* b [[buffer(1)]],
+                                device Y* y [[buffer(2)]], constant ReducedRows& rows [[buffer(3)]],
+                                device const float2* states [[buffer(4)]],
+                                uint2 group [[threadgroup_position_in_grid]],
+                                uint2 groups [[threadgroups_per_grid]],
+                                uint in_group [[thread_index_in_threadgroup]],
+                                uint2 threads [[threads_per_threadgroup]],
+                                uint lane [[thread_index_in_simdgroup]]) {
   const uint start = group.x * rows.chunk;
   a += group.y * rows.strides[0] + start;
   b += group.y * rows.strides[1] + start;
@@ -199,7 +209,8 @@ template <typename A, typename Y, typename Step, bool vectors>
   for (uint i = lane; i < groups.x; i += 32)
     state = Step::merge(state, states[group.y * groups.x + i]);
   state = Step::finish(Step::merge_simdgroup(state));
-  write_row<Step, vectors>(state, a, b, y, min(rows.chunk, rows.columns - start), in_group, threads.x);
+  write_row<Step, vectors>(state, a, b, y, min(rows.chunk, rows.columns - start), in_group,
+                           threads.x);
 }
 
 // --- another dimension than the last ---------------------------------------------------
@@ -264,7 +275,7 @@ template <typename A, typename Y, typename Step>
 #define REDUCE(op, Step, A)                                                  \
   INSTANCE(op "_two_phase_reduce_vec4_" #A, two_phase_reduce<A, Step, true>) \
   INSTANCE(op "_two_phase_reduce_scalar_" #A, two_phase_reduce<A, Step, false>)
-#define REDUCED_ROWS(op, Step)             \
+#define REDUCED_ROWS(op, Step)         \
   STRATEGIES(op, Step, float, float)   \
   STRATEGIES(op, Step, half, half)     \
   STRATEGIES(op, Step, bfloat, bfloat) \

@@ -1,3 +1,4 @@
 // Metal 4 performance primitives: not supported.
 #pragma once
-#error "Metal 4 performance primitives are not supported by anymetal: include them only where __METAL_VERSION__ >= 400"
+#error \
+    "Metal 4 performance primitives are not supported by anymetal: include them only where __METAL_VERSION__ >= 400"
