@@ -114,7 +114,8 @@ def _examine_accesses(exercise: Exercise | None, health: Health) -> None:
 
     def act() -> None:
         # Small inputs: most of the time goes into compiling, and no finding depends on the level.
-        with ActiveCheck(Report(), level=0) as active:
+        outputs = () if exercise.operator.in_part else None
+        with ActiveCheck(Report(), outputs=outputs, level=0) as active:
             if exercise.operator.differentiable:
                 exercise.gradients(exercise.operator, args, kwargs)
             else:

@@ -75,6 +75,7 @@ class operator:
     functional: Function | None = None  # gives what it writes, for autograd
     results: Sequence[str] = ("output",)
     detached: Sequence[str] = ()  # results that no gradient flows into
+    in_part: bool = False  # writes a part of what it mutates, and no more
     no_gradient: str | None = None  # why there is none
     twice: bool = False  # gradients of gradients are those of the reference
     mixed: Mixed | None = None
@@ -100,7 +101,7 @@ class Operator(Generic[P, R]):
         self.signature = signature_of(room, self.name, declared.mutates)
         self.names = self.signature.names
         self.mutates, self.results = tuple(declared.mutates), tuple(declared.results)
-        self.detached = frozenset(declared.detached)
+        self.detached, self.in_part = frozenset(declared.detached), declared.in_part
         self.reference, self.cases = declared.reference, list(declared.cases)
         self.baseline, self.naive = declared.baseline, declared.naive
         self.bench, self.cost = list(declared.bench), declared.cost

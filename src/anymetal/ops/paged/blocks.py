@@ -116,6 +116,7 @@ def _write_case(tokens: int, cache: tuple[int, ...], form: str = "auto", scales:
     source=SOURCE,
     reference=_write_with_torch,
     mutates=["key_cache", "value_cache"],
+    in_part=True,
     no_gradient="a cache is written while decoding. Call it under torch.no_grad(), or detach its"
     " arguments",
     cases=[
@@ -311,6 +312,7 @@ def _copy_cost(*args: Any) -> Cost:
     source=SOURCE,
     reference=_copy_with_torch,
     mutates=["key_caches", "value_caches"],
+    in_part=True,
     no_gradient="caches are not differentiated. Call it under torch.no_grad()",
     cases=[
         _blocks_case(0, (2, 4, 1, 8), layers=1),
@@ -355,6 +357,7 @@ def _(key_caches: list[Tensor], value_caches: list[Tensor], block_mapping: Tenso
     source=SOURCE,
     reference=_swap_with_torch,
     mutates=["target"],
+    in_part=True,
     no_gradient="caches are not differentiated. Call it under torch.no_grad()",
     cases=[
         _blocks_case(0, (2, 4, 1, 8)),
