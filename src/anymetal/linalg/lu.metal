@@ -1,0 +1,219 @@
+// P A = L U with partial pivoting: a matrix in threadgroup memory, or a panel of a large one.
+#include "shared/matrices.h"
+
+constant constexpr uint most_simdgroups = 32;
+
+struct Factor {
+  long rows;
+  long columns;  // of the matrix, or of the panel
+  long start;    // the panel's first row and column
+  Layout a;
+  Layout lu;
+  Layout pivots;
+};
+
+// The simdgroups' candidates for the next pivot.
+struct Candidates {
+  float size[most_simdgroups];
+  uint row[most_simdgroups];
+};
+
+// The row of the largest candidate; the lowest where several are.
+inline uint chosen(threadgroup const Candidates& candidates, uint lane, uint simdgroups) {
+  const bool there = lane < simdgroups;
+  const float size = there ? candidates.size[lane] : -1.0f;
+  const uint row = there ? candidates.row[lane] : 0xffffffff;
+  return simd_min(size == simd_max(size) ? row : 0xffffffff);
+}
+
+// Factors `rows` rows of `columns` numbers that are `stride` apart, from row and column 0 on. All
+// columns of a row that `width` covers may be written. Returns the first zero pivot, from 1 on.
+template <typename Pointer>
+inline int factor(Pointer a, long stride, uint rows, uint columns, uint width, uint first_row,
+                  device int* pivots, long next_pivot, threadgroup Candidates& candidates,
+                  uint lane, uint simd, uint simdgroups, mem_flags flags) {
+  float largest = -1.0f;
+  uint largest_row = simd < rows ? simd : 0;
+  for (uint i = simd; i < rows; i += simdgroups) {
+    const float size = fabs(a[i * stride]);
+    if (size > largest) {
+      largest = size;
+      largest_row = i;
+    }
+  }
+  int zero = 0;
+  for (uint j = 0; j < min(rows, columns); ++j) {
+    if (lane == 0) {
+      candidates.size[simd] = largest;
+      candidates.row[simd] = largest_row;
+    }
+    threadgroup_barrier(flags);
+    uint row = chosen(candidates, lane, simdgroups);
+    if (row >= rows) row = j;  // a column of NaN has no largest
+    if (simd == 0) {
+      if (lane == 0) pivots[j * next_pivot] = int(first_row + row) + 1;
+      if (row != j)
+        for (uint c = lane; c < width; c += lanes) {
+          const float other = a[row * stride + c];
+          a[row * stride + c] = a[j * stride + c];
+          a[j * stride + c] = other;
+        }
+    }
+    threadgroup_barrier(flags);
+
+    const float pivot = a[j * stride + j];
+    if (pivot == 0.0f && zero == 0) zero = int(first_row + j) + 1;
+    const uint next = j + 1;
+    largest = -1.0f;
+    const uint own = next + (simd + simdgroups - next % simdgroups) % simdgroups;
+    largest_row = own < rows ? own : j;
+    for (uint i = own; i < rows; i += simdgroups) {
+      const float numerator = a[i * stride + j];
+      const float multiplier = pivot == 0.0f ? numerator : numerator / pivot;
+      for (uint chunk = width; chunk > j / lanes * lanes; chunk -= lanes) {
+        const uint c = chunk - lanes + lane;
+        const float value = a[i * stride + c];
+        const float updated = value - multiplier * a[j * stride + c];
+        const float kept = c > j ? updated : c == j ? multiplier : value;
+        a[i * stride + c] = kept;
+        if (next / lanes * lanes == chunk - lanes) {
+          const float size = fabs(simd_broadcast(kept, ushort(next % lanes)));
+          if (size > largest) {
+            largest = size;
+            largest_row = i;
+          }
+        }
+      }
+    }
+  }
+  threadgroup_barrier(flags);
+  return zero;
+}
+
+// A threadgroup a matrix.
+template <uint capacity>
+[[kernel]] void lu_tile(device const float* a [[buffer(0)]], device float* lu [[buffer(1)]],
+                        device int* pivots [[buffer(2)]], device int* info [[buffer(3)]],
+                        constant Factor& shape [[buffer(4)]],
+                        uint group [[threadgroup_position_in_grid]],
+                        uint lane [[thread_index_in_simdgroup]],
+                        uint simd [[simdgroup_index_in_threadgroup]],
+                        uint simdgroups [[simdgroups_per_threadgroup]]) {
+  threadgroup float tile[capacity];
+  threadgroup Candidates candidates;
+  const uint rows = uint(shape.rows), columns = uint(shape.columns);
+  const uint width = (columns + lanes - 1) / lanes * lanes;
+  for (uint i = simd; i < rows; i += simdgroups)
+    for (uint c = lane; c < width; c += lanes)
+      tile[i * width + c] = c < columns ? a[shape.a.at(group, i, c)] : 0.0f;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+
+  const int zero = factor<threadgroup float*>(
+      tile, width, rows, columns, width, 0, pivots + group * shape.pivots.matrix, 1, candidates,
+      lane, simd, simdgroups, mem_flags::mem_threadgroup);
+
+  for (uint i = simd; i < rows; i += simdgroups)
+    for (uint c = lane; c < columns; c += lanes)
+      lu[shape.lu.at(group, i, c)] = tile[i * width + c];
+  if (simd == 0 && lane == 0) info[group] = zero;
+}
+
+template [[host_name("lu_small")]] [[kernel]] decltype(lu_tile<1024>) lu_tile<1024>;
+template [[host_name("lu_medium")]] [[kernel]] decltype(lu_tile<7680>) lu_tile<7680>;
+
+// A threadgroup a panel of up to 32 columns, where it lies. `scratch` has 32 columns for each row.
+[[kernel]] void lu_panel(device float* lu [[buffer(0)]], device float* scratch [[buffer(1)]],
+                         device int* pivots [[buffer(2)]], device int* info [[buffer(3)]],
+                         constant Factor& shape [[buffer(4)]],
+                         uint group [[threadgroup_position_in_grid]],
+                         uint lane [[thread_index_in_simdgroup]],
+                         uint simd [[simdgroup_index_in_threadgroup]],
+                         uint simdgroups [[simdgroups_per_threadgroup]]) {
+  threadgroup Candidates candidates;
+  const uint start = uint(shape.start), rows = uint(shape.rows) - start;
+  const uint columns = uint(shape.columns);
+  const bool inside = lane < columns;
+  device float* panel = scratch + group * shape.rows * lanes;
+  device float* from = lu + shape.lu.at(group, start, start + min(lane, columns - 1));
+  for (uint i = simd; i < rows; i += simdgroups)
+    panel[i * lanes + lane] = inside ? from[i * shape.lu.row] : 0.0f;
+  threadgroup_barrier(mem_flags::mem_device);
+
+  const int zero = factor<device float*>(
+      panel, lanes, rows, columns, lanes, start, pivots + group * shape.pivots.matrix + start, 1,
+      candidates, lane, simd, simdgroups, mem_flags::mem_device | mem_flags::mem_threadgroup);
+
+  for (uint i = simd; i < rows; i += simdgroups)
+    if (inside) from[i * shape.lu.row] = panel[i * lanes + lane];
+  if (simd == 0 && lane == 0 && (start == 0 || (zero > 0 && info[group] == 0)))
+    info[group] = zero;
+}
+
+struct Swap {
+  long rows;     // of the panel
+  long columns;  // of the matrix
+  long start;
+  long count;    // columns of the panel
+  Layout lu;
+  Layout pivots;
+};
+
+// A thread a column outside of the panel: the panel's row swaps, and right of it U = L^-1 A.
+[[kernel]] void lu_swap_solve(device float* lu [[buffer(0)]],
+                              device const int* pivots [[buffer(1)]],
+                              constant Swap& shape [[buffer(2)]],
+                              uint2 group [[threadgroup_position_in_grid]],
+                              uint in_group [[thread_index_in_threadgroup]],
+                              uint2 size [[threads_per_threadgroup]]) {
+  threadgroup float tile[lanes * lanes];
+  const uint start = uint(shape.start), count = uint(shape.count);
+  for (uint at = in_group; at < count * lanes; at += size.x) {
+    const uint i = at / lanes, j = at % lanes;
+    tile[at] = j < i ? lu[shape.lu.at(group.y, start + i, start + j)] : 0.0f;
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  uint column = group.x * size.x + in_group;
+  if (column >= start) column += count;  // the panel itself is done
+  if (column >= shape.columns) return;
+
+  device float* own = lu + shape.lu.at(group.y, 0, column);
+  device const int* to = pivots + group.y * shape.pivots.matrix + start;
+  for (uint j = 0; j < count; ++j) {
+    const uint other = uint(to[j]) - 1;
+    const float value = own[other * shape.lu.row];
+    own[other * shape.lu.row] = own[(start + j) * shape.lu.row];
+    own[(start + j) * shape.lu.row] = value;
+  }
+  if (column < start) return;
+  float solved[lanes];
+  for (uint i = 0; i < count; ++i) {
+    float value = own[(start + i) * shape.lu.row];
+    for (uint j = 0; j < i; ++j) value -= tile[i * lanes + j] * solved[j];
+    solved[i] = value;
+    own[(start + i) * shape.lu.row] = value;
+  }
+}
+
+struct Permute {
+  long count;    // swaps
+  long columns;
+  long backward;
+  Layout x;
+  Layout pivots;
+};
+
+// A thread a column of X: swaps its rows as the pivots say, or back.
+[[kernel]] void swap_rows(device float* x [[buffer(0)]], device const int* pivots [[buffer(1)]],
+                          constant Permute& shape [[buffer(2)]],
+                          uint2 at [[thread_position_in_grid]]) {
+  if (at.x >= shape.columns) return;
+  device float* own = x + shape.x.at(at.y, 0, at.x);
+  device const int* to = pivots + at.y * shape.pivots.matrix;
+  for (uint step = 0; step < shape.count; ++step) {
+    const uint j = shape.backward != 0 ? uint(shape.count) - 1 - step : step;
+    const uint other = uint(to[j]) - 1;
+    const float value = own[other * shape.x.row];
+    own[other * shape.x.row] = own[j * shape.x.row];
+    own[j * shape.x.row] = value;
+  }
+}

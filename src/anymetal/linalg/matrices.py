@@ -1,0 +1,62 @@
+"""Tensors go in; batches of float32 matrices that the kernels walk by strides come out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from anymetal.ops.declare.kernel_file import KernelFile
+from anymetal.ops.matmul.matmul_launch import Epilogue, Launch, product_of
+
+SIMDGROUP = 32
+# Columns of a panel of the blocked algorithms.
+PANEL = 32
+_FOLDER = Path(__file__).parent
+
+
+def kernel_file(name: str) -> KernelFile:
+    return KernelFile(str(_FOLDER / name))
+
+
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    """[..., m, n] as float32 [batch, m, n]: a view where strides and dtype allow it."""
+    batch = math.prod(tensor.shape[:-2])
+    return tensor.reshape(batch, *tensor.shape[-2:]).float()
+
+
+def layout(matrices: torch.Tensor) -> list[int]:
+    """The kernels' `Layout` of a batch of matrices."""
+    return list(matrices.stride())
+
+
+def padded(size: int, multiple: int = SIMDGROUP) -> int:
+    return -(-size // multiple) * multiple
+
+
+def multiply_into(
+    output: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    alpha: float = 1.0,
+    accumulate: bool = False,
+) -> torch.Tensor:
+    """output = alpha A B, or output += alpha A B, by simdgroup-matrix products."""
+    epilogue = Epilogue(bias=output if accumulate else None, alpha=alpha)
+    if output.numel():
+        Launch("matmul", product_of(a, b, output, epilogue), epilogue).run()
+    return output
+
+
+def subtract_product(output: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """output -= A B: the trailing update of the blocked algorithms."""
+    return multiply_into(output, a, b, alpha=-1.0, accumulate=True)
+
+
+def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return multiply_into(a.new_empty(*a.shape[:-1], b.shape[-1]), a, b)
+
+
+Kernel = Callable[..., None]
