@@ -14,6 +14,7 @@ import torch
 from judging import called, converted, differentiable, doubled, judge, tensors_of
 
 import anymetal
+import anymetal.linalg
 import anymetal.ops
 from anymetal.ops.declare import OPERATORS, AnyOperator, Case
 

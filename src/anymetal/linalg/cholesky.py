@@ -1,56 +1,102 @@
-"""Cholesky factors, and what is solved with them."""
+"""Cholesky factors: cholesky, cholesky_ex, cholesky_solve and cholesky_inverse."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from anymetal.linalg.matrices import (
-    PANEL,
-    SIMDGROUP,
-    kernel_file,
-    layout,
-    padded,
-    subtract_product,
+from anymetal.linalg.algorithms import cholesky as algorithm
+from anymetal.linalg.algorithms.matrices import flat
+from anymetal.linalg.examples import case, cost, positive
+from anymetal.linalg.requirements import Named, check_matrix, in_float, named, raise_failed, wide
+from anymetal.linalg.triangular import solve_triangular
+from anymetal.ops.declare import Call, Gradients, operator
+
+_CASES = (
+    case("empty", (positive, (2, 0, 0))),
+    case("", (positive, (1, 1))),
+    case("", (positive, (3, 7, 7)), upper=True),
+    case("", (positive, (2, 2, 33, 33))),
+    case("", (positive, (100, 100))),
 )
-
-KERNELS = kernel_file("cholesky.metal")
-# Floats of a tile of cholesky_large.
-_CAPACITY = 7680
-# Rows below the diagonal block that a threadgroup solves for.
-_HEIGHT = 96
+_BENCH = tuple(case("", (positive, shape)) for shape in ((1000, 8, 8), (1000, 32, 32), (512, 512)))
 
 
-def factor(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """L and info of a batch of matrices, of which the lower triangles are read."""
-    batch, n, _ = a.shape
-    info = torch.zeros(batch, dtype=torch.int32, device=a.device)
-    if n <= SIMDGROUP or n * padded(n) <= _CAPACITY:
-        lower = a.new_empty(batch, n, n)
-        if lower.numel():
-            _panel(a, lower, info, 0, n)
-        return lower, info
-    work, lower = a.clone(memory_format=torch.contiguous_format), a.new_zeros(batch, n, n)
-    for start in range(0, n, PANEL):
-        count = min(PANEL, n - start)
-        _panel(work, lower, info, start, count)
-        rest = lower[:, start + count :, start : start + count]
-        subtract_product(work[:, start + count :, start + count :], rest, rest.mT)
-    return lower, info
+def _reference(A: Tensor, *, upper: bool = False, raising: str = "") -> tuple[Tensor, Tensor]:
+    factor, info = torch.linalg.cholesky_ex(A, upper=upper)
+    return factor, info
 
 
-def _panel(
-    a: torch.Tensor, lower: torch.Tensor, info: torch.Tensor, start: int, count: int
-) -> None:
-    batch, n, _ = a.shape
-    below = n - start - count
-    groups = max(1, -(-below // _HEIGHT))
-    small = count <= SIMDGROUP and not below
-    size = SIMDGROUP if small else 8 * SIMDGROUP
-    KERNELS.kernel("cholesky_small" if small else "cholesky_large", a.device)(
-        a,
-        lower,
-        info,
-        [start, count, n, _HEIGHT, *layout(a), *layout(lower)],
-        threads=(groups * size, batch),
-        group_size=(size, 1),
+@operator(
+    source="algorithms/cholesky.metal",
+    reference=_reference,
+    baseline=in_float(_reference),
+    cases=_CASES,
+    bench=_BENCH,
+    cost=cost(lambda n, _: n**3 / 3),
+    results=("L", "info"),
+    name="cholesky_ex",
+)
+def _cholesky_ex(A: Tensor, *, upper: bool = False, raising: str = "") -> tuple[Tensor, Tensor]:
+    """`raising` names the function in whose name a failure is raised; empty, none is."""
+    check_matrix((raising or "cholesky_ex").removeprefix("linalg."), "A", A, square=True)
+    return A.new_empty(A.shape), A.new_empty(A.shape[:-2], dtype=torch.int32)
+
+
+@_cholesky_ex.run
+def _(output: tuple[Tensor, Tensor], A: Tensor, *, upper: bool = False, raising: str = "") -> None:
+    a = flat(A)
+    lower, info = algorithm.factor(a.mT if upper else a)
+    output[0].copy_((lower.mT if upper else lower).reshape(A.shape))
+    output[1].copy_(info.reshape(output[1].shape))
+    if raising:
+        raise_failed(output[1], raising, _words)
+
+
+def _words(order: int) -> str:
+    return (
+        "The factorization could not be completed because the input is not positive-definite (the"
+        f" leading minor of order {order} is not positive-definite)."
     )
+
+
+@_cholesky_ex.backward(keep=["A", "L"])
+def _(call: Call, grad: Tensor, grad_info: Tensor) -> Gradients:
+    lower, grad = wide(call.L, grad)
+    if call.L.dtype != torch.float32:
+        lower, _ = _cholesky_ex(wide(call.A), upper=call.upper)
+    if call.upper:
+        lower, grad = lower.mT, grad.mT
+    half = (lower.mT @ grad).tril()
+    inner = (half + half.tril(-1).mT) / 2
+    inner = solve_triangular(lower.mT, inner, upper=True)
+    outer = solve_triangular(lower, inner, upper=False, left=False)
+    return {"A": outer.to(call.A.dtype)}
+
+
+def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
+    """L with A = L L' (or U with A = U' U), as torch.linalg.cholesky.
+
+    Raises LinAlgError where A is not positive definite.
+    """
+    return _cholesky_ex(A, upper=upper, raising="linalg.cholesky")[0]
+
+
+def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Named:
+    """The factor and info: the order of the first minor that is not positive definite, or 0."""
+    raising = "linalg.cholesky_ex" if check_errors else ""
+    return named("linalg_cholesky_ex", _cholesky_ex(A, upper=upper, raising=raising))
+
+
+def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
+    """X with A X = B for the factor L of A, as torch.cholesky_solve."""
+    lower = L.mT if upper else L
+    half = solve_triangular(lower, B, upper=False)
+    return solve_triangular(lower.mT, half, upper=True)
+
+
+def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
+    """The inverse of A from its factor L, as torch.cholesky_inverse."""
+    check_matrix("cholesky_inverse", "L", L, square=True)
+    identity = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device).expand(L.shape)
+    return cholesky_solve(identity, L, upper)

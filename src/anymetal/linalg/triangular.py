@@ -1,45 +1,87 @@
-"""Triangular systems: substitution in diagonal blocks, products for the rest."""
+"""solve_triangular: systems with a triangular matrix."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from anymetal.linalg.matrices import PANEL, SIMDGROUP, kernel_file, layout, subtract_product
+from anymetal.linalg.algorithms import triangular
+from anymetal.linalg.algorithms.matrices import flat
+from anymetal.linalg.examples import case, conditioned, cost, random
+from anymetal.linalg.requirements import (
+    batch_of,
+    broadcast,
+    check_equation,
+    check_matrix,
+    check_together,
+    in_float,
+    wide,
+)
+from anymetal.ops.declare import Call, Gradients, operator
 
-KERNELS = kernel_file("triangular.metal")
-
-
-def solve(
-    t: torch.Tensor, b: torch.Tensor, *, upper: bool, unitriangular: bool = False
-) -> torch.Tensor:
-    """X with T X = B for batches of one size; only the named triangle of T is read."""
-    batch, n, columns = b.shape
-    x = b.new_empty(batch, n, columns)
-    if x.numel() == 0:
-        return x
-    if n <= PANEL:
-        _block(t, b, x, upper, unitriangular)
-        return x
-    x.copy_(b)
-    starts = range(0, n, PANEL)
-    for start in reversed(starts) if upper else starts:
-        here = slice(start, min(start + PANEL, n))
-        _block(t[:, here, here], x[:, here], x[:, here], upper, unitriangular)
-        rest = slice(0, here.start) if upper else slice(here.stop, n)
-        subtract_product(x[:, rest], t[:, rest, here], x[:, here])
-    return x
+_CASES = (
+    case("empty", (conditioned, (0, 0)), (random, (0, 3)), upper=True),
+    case("", (conditioned, (1, 1)), (random, (1, 1)), upper=False),
+    case("", (conditioned, (2, 5, 5)), (random, (2, 5, 33)), upper=False, unitriangular=True),
+    case("", (conditioned, (31, 31)), (random, (2, 4, 31)), upper=True, left=False),
+    case("", (conditioned, (3, 1, 67, 67)), (random, (2, 67, 3)), upper=True),
+)
 
 
-def _block(
-    t: torch.Tensor, b: torch.Tensor, x: torch.Tensor, upper: bool, unitriangular: bool
+@operator(
+    source="algorithms/triangular.metal",
+    reference=torch.linalg.solve_triangular,
+    baseline=in_float(torch.linalg.solve_triangular),
+    cases=_CASES,
+    cost=cost(lambda n, _: n * n),
+)
+def solve_triangular(
+    A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
+    """X with A X = B, or X A = B where not `left`; one triangle of A is read.
+
+    As torch.linalg.solve_triangular; a unitriangular A has ones on its diagonal, which is not read.
+    """
+    check_matrix("solve_triangular", "A", A, square=True)
+    check_matrix("solve_triangular", "B", B)
+    check_together("solve_triangular", A, "B", B)
+    check_equation("solve_triangular", A, B, left=left)
+    batch = batch_of(A, B)
+    return B.new_empty(*batch, *B.shape[-2:])
+
+
+@solve_triangular.run
+def _(
+    output: Tensor,
+    A: Tensor,
+    B: Tensor,
+    *,
+    upper: bool,
+    left: bool = True,
+    unitriangular: bool = False,
 ) -> None:
-    batch, n, columns = b.shape
-    numbers = [n, columns, int(upper), int(unitriangular), *layout(t), *layout(b), *layout(x)]
-    KERNELS.kernel("solve_block", b.device)(
-        t,
-        b,
-        x,
-        numbers,
-        threads=(-(-columns // SIMDGROUP) * SIMDGROUP, batch),
-        group_size=(SIMDGROUP, 1),
+    a, b = (flat(matrix) for matrix in broadcast(A, B))
+    if left:
+        x = triangular.solve(a, b, upper=upper, unitriangular=unitriangular)
+    else:
+        x = triangular.solve(a.mT, b.mT, upper=not upper, unitriangular=unitriangular).mT
+    output.copy_(x.reshape(output.shape))
+
+
+@solve_triangular.backward(keep=["A", "B", "output"])
+def _(call: Call, grad: Tensor) -> Gradients:
+    a, x, grad = wide(call.A, call.output, grad)
+    if a.dtype != call.A.dtype:
+        x = solve_triangular(
+            a, wide(call.B), upper=call.upper, left=call.left, unitriangular=call.unitriangular
+        )
+    grad_b = solve_triangular(
+        a.mT, grad, upper=not call.upper, left=call.left, unitriangular=call.unitriangular
     )
+    grad_a = -(grad_b @ x.mT) if call.left else -(x.mT @ grad_b)
+    off = int(call.unitriangular)
+    grad_a = grad_a.triu(off) if call.upper else grad_a.tril(-off)
+    return {
+        "A": grad_a.sum_to_size(call.A.shape).to(call.A.dtype),
+        "B": grad_b.sum_to_size(call.B.shape).to(call.B.dtype),
+    }

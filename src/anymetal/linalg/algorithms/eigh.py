@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from anymetal.linalg.jacobi import BLOCK, KERNELS, Rounds, measure
-from anymetal.linalg.matrices import SIMDGROUP, layout, padded, product
+from anymetal.linalg.algorithms.jacobi import BLOCK, KERNELS, Rounds, measure
+from anymetal.linalg.algorithms.matrices import SIMDGROUP, layout, padded, product
 
 _SIZES = (8, 16, 32, 64)
 
@@ -24,9 +24,7 @@ def solve(a: torch.Tensor, *, lower: bool) -> tuple[torch.Tensor, torch.Tensor, 
     return _blocked(a if lower else a.mT)
 
 
-def _tile(
-    a: torch.Tensor, lower: bool
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _tile(a: torch.Tensor, lower: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     batch, n, _ = a.shape
     size = next(size for size in _SIZES if size >= n)
     values, vectors = a.new_empty(batch, n), a.new_empty(batch, n, n)
@@ -38,7 +36,14 @@ def _tile(
         values,
         vectors,
         info,
-        [n, size, batch, int(lower), *layout(a), *layout(vectors)],
+        {
+            "n": n,
+            "size": size,
+            "matrices": batch,
+            "lower": lower,
+            "a": layout(a),
+            "v": layout(vectors),
+        },
         threads=-(-batch // together) * threads,
         group_size=threads,
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from anymetal.ops.declare.kernel_file import KernelFile
-from anymetal.ops.matmul.matmul_launch import Epilogue, Launch, product_of
+from anymetal.ops.declare.kernel_file import kernel_file as shared_kernel_file
+from anymetal.ops.matmul.product import Epilogue, Launch, product_of
 
 SIMDGROUP = 32
 # Columns of a panel of the blocked algorithms.
@@ -18,7 +18,7 @@ _FOLDER = Path(__file__).parent
 
 
 def kernel_file(name: str) -> KernelFile:
-    return KernelFile(str(_FOLDER / name))
+    return shared_kernel_file(_FOLDER / name)
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
@@ -27,9 +27,9 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(batch, *tensor.shape[-2:]).float()
 
 
-def layout(matrices: torch.Tensor) -> list[int]:
-    """The kernels' `Layout` of a batch of matrices."""
-    return list(matrices.stride())
+def layout(matrices: torch.Tensor) -> dict[str, int]:
+    """The kernels' `Layout` of a batch of matrices, or of vectors."""
+    return dict(zip(("matrix", "row", "column"), (*matrices.stride(), 0), strict=False))
 
 
 def padded(size: int, multiple: int = SIMDGROUP) -> int:
@@ -57,6 +57,3 @@ def subtract_product(output: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return multiply_into(a.new_empty(*a.shape[:-1], b.shape[-1]), a, b)
-
-
-Kernel = Callable[..., None]

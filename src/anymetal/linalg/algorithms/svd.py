@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from anymetal.linalg import qr
-from anymetal.linalg.eigh import orthonormal
-from anymetal.linalg.jacobi import BLOCK, KERNELS, Rounds, measure
-from anymetal.linalg.matrices import SIMDGROUP, layout, padded
+from anymetal.linalg.algorithms import qr
+from anymetal.linalg.algorithms.eigh import orthonormal
+from anymetal.linalg.algorithms.jacobi import BLOCK, KERNELS, Rounds, measure
+from anymetal.linalg.algorithms.matrices import SIMDGROUP, layout, padded
 
 _SIZES = (8, 16, 32)
 _EPSILON = 2.0**-23
@@ -69,7 +69,14 @@ def columns(
         s,
         j,
         info,
-        [n, size, batch, *layout(x), *layout(w), *layout(j)],
+        {
+            "n": n,
+            "size": size,
+            "matrices": batch,
+            "x": layout(x),
+            "w": layout(w),
+            "j": layout(j),
+        },
         threads=-(-batch // together) * SIMDGROUP,
         group_size=SIMDGROUP,
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from anymetal.linalg.matrices import SIMDGROUP, kernel_file, layout
+from anymetal.linalg.algorithms.matrices import SIMDGROUP, kernel_file, layout
 
 KERNELS = kernel_file("jacobi.metal")
 BLOCK = 32
@@ -29,7 +30,7 @@ def measure(a: torch.Tensor, *, lower: bool = False) -> tuple[torch.Tensor, torc
             a,
             scales,
             info,
-            [m, n, int(lower), *layout(a)],
+            {"rows": m, "columns": n, "lower": lower, "a": layout(a)},
             threads=batch * _THREADS,
             group_size=_THREADS,
         )
@@ -78,21 +79,25 @@ class Rounds:
             self.norms,
             self.busy,
             self.turned,
-            [self.blocks, turn, self.inner, *layout(self.m)],
+            self._shape(turn, self.m),
             threads=(pairs * _THREADS, batch),
             group_size=(_THREADS, 1),
         )
-        self._rotate(turn, columns, layout(self.m))
+        self._rotate(turn, columns, self.m)
         if self.two_sided:
-            self._rotate(turn, rows, layout(self.m.mT))
+            self._rotate(turn, rows, self.m.mT)
 
-    def _rotate(self, turn: int, columns: int, strides: list[int]) -> None:
+    def _shape(self, turn: int, m: torch.Tensor) -> dict[str, Any]:
+        sizes = {"blocks": self.blocks, "round": turn, "inner": self.inner}
+        return {**sizes, "m": layout(m)}
+
+    def _rotate(self, turn: int, columns: int, m: torch.Tensor) -> None:
         size = 4 * SIMDGROUP
         KERNELS.kernel("rotate_blocks", self.m.device)(
             self.m,
             self.jt,
             self.turned,
-            [self.blocks, turn, self.inner, *strides],
+            self._shape(turn, m),
             threads=(columns // SIMDGROUP * size, self.blocks // 2, self.m.shape[0]),
             group_size=(size, 1, 1),
         )

@@ -69,7 +69,8 @@ inline void reduce(Pointer a, long stride, uint rows, uint columns, device float
     const uint next = j + 1;
     for (uint i = next + (crew.simd + crew.simdgroups - next % crew.simdgroups) % crew.simdgroups;
          i < rows; i += crew.simdgroups) {
-      const float v = a[i * stride + j] * scale;
+      const float below = a[i * stride + j / lanes * lanes + crew.lane];
+      const float v = simd_broadcast(below, ushort(j % lanes)) * scale;
       float x = 0.0f;
 #pragma unroll
       for (uint k = 0; k < chunks; ++k) {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from anymetal.linalg.matrices import (
+from anymetal.linalg.algorithms.matrices import (
     PANEL,
     SIMDGROUP,
     kernel_file,
@@ -16,7 +18,6 @@ from anymetal.linalg.matrices import (
 
 KERNELS = kernel_file("qr.metal")
 _SIMDGROUPS = 8
-_NOWHERE = [0, 0, 0]
 
 
 def _tile(rows: int, columns: int) -> tuple[str, int] | None:
@@ -28,6 +29,19 @@ def _tile(rows: int, columns: int) -> tuple[str, int] | None:
     if columns <= 2 * SIMDGROUP and rows * 2 * SIMDGROUP <= 6144:
         return "medium", _SIMDGROUPS * SIMDGROUP
     return None
+
+
+def _shape(
+    rows: int,
+    columns: int,
+    start: int,
+    count: int,
+    a: torch.Tensor,
+    r: torch.Tensor,
+    tau: torch.Tensor,
+) -> dict[str, Any]:
+    sizes = {"rows": rows, "columns": columns, "start": start, "count": count}
+    return {**sizes, "a": layout(a), "r": layout(r), "tau": layout(tau)}
 
 
 def factor(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -45,7 +59,7 @@ def factor(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         a,
         r,
         tau,
-        [m, n, 0, n, *layout(a), *layout(r), *layout(tau), 0],
+        _shape(m, n, 0, n, a, r, tau),
         threads=batch * size,
         group_size=size,
     )
@@ -56,7 +70,7 @@ def _blocked(a: torch.Tensor, r: torch.Tensor, tau: torch.Tensor) -> None:
     batch, m, n = a.shape
     scales, scratch = a.new_empty(batch, n), a.new_empty(batch, m, PANEL)
     columns = {"threads": (n, batch), "group_size": (min(n, 2 * SIMDGROUP), 1)}
-    shape = [m, n, 0, n, *layout(a), *layout(r), *layout(tau), 0]
+    shape = _shape(m, n, 0, n, a, r, tau)
     KERNELS.kernel("scale_columns", a.device)(a, r, scales, shape, **columns)
     size = _SIMDGROUPS * SIMDGROUP
     for start in range(0, min(m, n), PANEL):
@@ -65,7 +79,7 @@ def _blocked(a: torch.Tensor, r: torch.Tensor, tau: torch.Tensor) -> None:
             r,
             scratch,
             tau,
-            [m, n, start, stop - start, *_NOWHERE, *layout(r), *layout(tau), 0],
+            _shape(m, n, start, stop - start, a, r, tau),
             threads=batch * size,
             group_size=size,
         )
@@ -88,7 +102,7 @@ def _together(
         tau,
         v,
         y,
-        [m, 0, start, count, *layout(a), *layout(v), *layout(tau), 0],
+        _shape(m, PANEL, start, count, a, v, tau),
         threads=batch * 4 * SIMDGROUP,
         group_size=4 * SIMDGROUP,
     )
@@ -99,7 +113,7 @@ def reflect(
     a: torch.Tensor, tau: torch.Tensor, c: torch.Tensor, *, transpose: bool = False
 ) -> torch.Tensor:
     """Q C or Q' C, for the Q of all rows that the reflections in A make."""
-    batch, m, columns = c.shape
+    m, columns = c.shape[-2:]
     count = tau.shape[-1]
     if c.numel() == 0 or count == 0:
         return c.clone(memory_format=torch.contiguous_format)
@@ -147,13 +161,23 @@ def _reflect_tile(
     batch, m, columns = c.shape
     result = c if identity else c.new_empty(batch, m, columns)
     name, size = tile
-    numbers = [m, columns, tau.shape[-1], int(backward), int(identity)]
+    shape = {
+        "rows": m,
+        "columns": columns,
+        "count": tau.shape[-1],
+        "backward": backward,
+        "identity": identity,
+        "a": layout(a),
+        "tau": layout(tau),
+        "c": layout(c),
+        "result": layout(result),
+    }
     KERNELS.kernel(f"reflect_{name}", a.device)(
         a,
         tau,
         c,
         result,
-        [*numbers, *layout(a), *layout(tau), 0, *layout(c), *layout(result)],
+        shape,
         threads=batch * size,
         group_size=size,
     )

@@ -68,7 +68,8 @@ inline int factor(Pointer a, long stride, uint rows, uint columns, uint width, u
     const uint own = next + (simd + simdgroups - next % simdgroups) % simdgroups;
     largest_row = own < rows ? own : j;
     for (uint i = own; i < rows; i += simdgroups) {
-      const float numerator = a[i * stride + j];
+      const float below = a[i * stride + j / lanes * lanes + lane];
+      const float numerator = simd_broadcast(below, ushort(j % lanes));
       const float multiplier = pivot == 0.0f ? numerator : numerator / pivot;
       for (uint chunk = width; chunk > j / lanes * lanes; chunk -= lanes) {
         const uint c = chunk - lanes + lane;

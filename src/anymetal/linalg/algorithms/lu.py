@@ -1,0 +1,121 @@
+"""LU factors with partial pivoting, and what is solved with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from anymetal.linalg.algorithms import triangular
+from anymetal.linalg.algorithms.matrices import (
+    PANEL,
+    SIMDGROUP,
+    kernel_file,
+    layout,
+    padded,
+    subtract_product,
+)
+
+KERNELS = kernel_file("lu.metal")
+# Floats of a tile of lu_medium.
+_CAPACITY = 7680
+_SIMDGROUPS = 8
+
+
+def factor(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """L and U in one matrix, the row swaps (from 1 on) and info, for a batch of matrices."""
+    batch, m, n = a.shape
+    pivots = torch.empty(batch, min(m, n), dtype=torch.int32, device=a.device)
+    info = torch.zeros(batch, dtype=torch.int32, device=a.device)
+    if pivots.numel() == 0:
+        return a.new_empty(batch, m, n), pivots, info
+    if m * padded(n) <= _CAPACITY:
+        return _tile(a, pivots, info), pivots, info
+    lu = a.clone(memory_format=torch.contiguous_format)
+    scratch = a.new_empty(batch, m, PANEL)
+    for start in range(0, min(m, n), PANEL):
+        _panel(lu, scratch, pivots, info, start)
+    return lu, pivots, info
+
+
+def _tile(a: torch.Tensor, pivots: torch.Tensor, info: torch.Tensor) -> torch.Tensor:
+    batch, m, n = a.shape
+    lu = a.new_empty(batch, m, n)
+    small = m <= SIMDGROUP and n <= SIMDGROUP
+    size = SIMDGROUP if small else _SIMDGROUPS * SIMDGROUP
+    KERNELS.kernel("lu_small" if small else "lu_medium", a.device)(
+        a,
+        lu,
+        pivots,
+        info,
+        _shape(m, n, 0, a=layout(a), lu=layout(lu), pivots=layout(pivots)),
+        threads=batch * size,
+        group_size=size,
+    )
+    return lu
+
+
+def _shape(rows: int, columns: int, start: int, **others: Any) -> dict[str, Any]:
+    return {"rows": rows, "columns": columns, "start": start, **others}
+
+
+def _panel(
+    lu: torch.Tensor, scratch: torch.Tensor, pivots: torch.Tensor, info: torch.Tensor, start: int
+) -> None:
+    batch, m, n = lu.shape
+    stop = min(start + PANEL, m, n)
+    count, size = stop - start, _SIMDGROUPS * SIMDGROUP
+    where = {"lu": layout(lu), "pivots": layout(pivots)}
+    KERNELS.kernel("lu_panel", lu.device)(
+        lu,
+        scratch,
+        pivots,
+        info,
+        _shape(m, count, start, a=layout(scratch), **where),
+        threads=batch * size,
+        group_size=size,
+    )
+    if n > count:
+        KERNELS.kernel("lu_swap_solve", lu.device)(
+            lu,
+            pivots,
+            _shape(m, n, start, count=count, **where),
+            threads=(padded(n - count, 2 * SIMDGROUP), batch),
+            group_size=(2 * SIMDGROUP, 1),
+        )
+    subtract_product(lu[:, stop:, stop:], lu[:, stop:, start:stop], lu[:, start:stop, stop:])
+
+
+def swap_rows(x: torch.Tensor, pivots: torch.Tensor, *, backward: bool = False) -> None:
+    """Swaps rows of X in place as the pivots say: X becomes P' X, or backward P X."""
+    batch, _, columns = x.shape
+    if x.numel() == 0 or pivots.numel() == 0:
+        return
+    KERNELS.kernel("swap_rows", x.device)(
+        x,
+        pivots,
+        {
+            "count": pivots.shape[-1],
+            "columns": columns,
+            "backward": backward,
+            "x": layout(x),
+            "pivots": layout(pivots),
+        },
+        threads=(columns, batch),
+        group_size=(min(SIMDGROUP, columns), 1),
+    )
+
+
+def solve(
+    lu: torch.Tensor, pivots: torch.Tensor, b: torch.Tensor, *, adjoint: bool = False
+) -> torch.Tensor:
+    """X with A X = B, or A' X = B, for a batch of factors of square matrices."""
+    if adjoint:
+        x = triangular.solve(lu.mT, b, upper=False)
+        x = triangular.solve(lu.mT, x, upper=True, unitriangular=True)
+        swap_rows(x, pivots, backward=True)
+        return x
+    x = b.clone(memory_format=torch.contiguous_format)
+    swap_rows(x, pivots)
+    x = triangular.solve(lu, x, upper=False, unitriangular=True)
+    return triangular.solve(lu, x, upper=True)
