@@ -1,6 +1,9 @@
 """torch.linalg's names, signatures, named tuples and errors, with Metal kernels behind."""
 
 from anymetal.linalg.cholesky import cholesky, cholesky_ex, cholesky_inverse, cholesky_solve
+from anymetal.linalg.eigh import eigh, eigvalsh
+from anymetal.linalg.exponential import matrix_exp
+from anymetal.linalg.least_squares import cond, lstsq, matrix_rank, pinv
 from anymetal.linalg.lu import (
     det,
     inv,
@@ -13,7 +16,10 @@ from anymetal.linalg.lu import (
     solve,
     solve_ex,
 )
+from anymetal.linalg.norms import matrix_norm
+from anymetal.linalg.qr import geqrf, householder_product, ormqr, qr
 from anymetal.linalg.requirements import LinAlgError
+from anymetal.linalg.svd import svd, svd_lowrank, svdvals
 from anymetal.linalg.triangular import solve_triangular
 
 __all__ = [
@@ -22,15 +28,30 @@ __all__ = [
     "cholesky_ex",
     "cholesky_inverse",
     "cholesky_solve",
+    "cond",
     "det",
+    "eigh",
+    "eigvalsh",
+    "geqrf",
+    "householder_product",
     "inv",
     "inv_ex",
+    "lstsq",
     "lu",
     "lu_factor",
     "lu_factor_ex",
     "lu_solve",
+    "matrix_exp",
+    "matrix_norm",
+    "matrix_rank",
+    "ormqr",
+    "pinv",
+    "qr",
     "slogdet",
     "solve",
     "solve_ex",
     "solve_triangular",
+    "svd",
+    "svd_lowrank",
+    "svdvals",
 ]

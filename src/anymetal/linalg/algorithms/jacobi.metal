@@ -41,15 +41,6 @@ struct Rule {
   }
 };
 
-template <uint chunks>
-inline void meet() {
-  if constexpr (chunks > 1) {
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-  } else {
-    simdgroup_barrier(mem_flags::mem_threadgroup);
-  }
-}
-
 // `size` (a power of two) rows of 32 * `chunks` numbers; matrices of fewer than 32 columns stand
 // side by side. A lane has a column of each chunk; `diagonal` is what it has of the diagonal. V' is
 // rotated along.
@@ -118,13 +109,13 @@ struct Symmetric {
       wanted = wanted || wants;
     }
     if (!simd_any(wanted)) return false;  // every simdgroup has found the same
-    meet<chunks>();
+    threadgroup_barrier(mem_flags::mem_threadgroup);
 #pragma unroll
     for (uint k = 0; k < chunks; ++k) diagonal[k] = next[k];
     rotate_columns(s, tau, r, high, crew);
-    meet<chunks>();
+    threadgroup_barrier(mem_flags::mem_threadgroup);
     rotate_rows(s, tau, r, high, crew);
-    meet<chunks>();
+    threadgroup_barrier(mem_flags::mem_threadgroup);
     return true;
   }
 
@@ -241,11 +232,11 @@ template <uint chunks>
     }
   for (uint step = 1; step < min(size, lanes); step *= 2)
     squares += simd_shuffle_xor(squares, ushort(step));
-  meet<chunks>();
+  threadgroup_barrier(mem_flags::mem_threadgroup);
 
   Symmetric<chunks> symmetric{tile, vectors, size};
   symmetric.read_diagonal(lane);
-  meet<chunks>();
+  threadgroup_barrier(mem_flags::mem_threadgroup);
   const Rule rule{0.5f * epsilon * precise::sqrt(squares), 0.0f, 0.0f};
   const uint sweeps = symmetric.solve(rule, most_sweeps, Crew{lane, simd, simdgroups});
 

@@ -57,3 +57,11 @@ def subtract_product(output: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return multiply_into(a.new_empty(*a.shape[:-1], b.shape[-1]), a, b)
+
+
+def positive_signs(vectors: torch.Tensor) -> torch.Tensor:
+    """[..., 1, n] signs that make the largest component of each column positive."""
+    if vectors.numel() == 0:
+        return vectors.new_ones(*vectors.shape[:-2], 1, vectors.shape[-1])
+    largest = vectors.abs().argmax(-2, keepdim=True)
+    return torch.where(vectors.gather(-2, largest) < 0, -1.0, 1.0).to(vectors.dtype)

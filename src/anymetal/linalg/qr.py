@@ -1,0 +1,270 @@
+"""QR: geqrf, householder_product, ormqr and qr."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from anymetal.linalg.algorithms import qr as algorithm
+from anymetal.linalg.algorithms.matrices import flat
+from anymetal.linalg.examples import case, conditioned, cost, random
+from anymetal.linalg.requirements import (
+    Named,
+    check_matrix,
+    check_together,
+    in_float,
+    named,
+    wide,
+)
+from anymetal.linalg.triangular import solve_triangular
+from anymetal.ops.declare import AnyOperator, Call, Case, Gradients, operator
+from anymetal.ops.declare.derivatives import reference_gradient
+
+SOURCE = "algorithms/qr.metal"
+Pair = tuple[Tensor, Tensor]
+_BENCH = tuple(case("", (random, s)) for s in ((1000, 8, 8), (1000, 32, 32), (512, 512)))
+
+
+# --- the reflections -----------------------------------------------------------------------------
+
+
+def _geqrf_reference(A: Tensor) -> Pair:
+    reflections, tau = torch.geqrf(A)
+    return reflections, tau
+
+
+@operator(
+    source=SOURCE,
+    reference=_geqrf_reference,
+    baseline=in_float(_geqrf_reference),
+    cases=(
+        case("empty", (random, (3, 0))),
+        case("", (conditioned, (1, 1))),
+        case("", (conditioned, (2, 9, 5))),
+        case("", (conditioned, (2, 33, 35))),
+    ),
+    bench=_BENCH,
+    cost=cost(lambda m, n: 2 * m * n * min(m, n)),
+    results=("a", "tau"),
+    no_gradient="reflections are no smooth function; differentiate qr",
+    name="geqrf",
+)
+def _geqrf(A: Tensor) -> Pair:
+    check_matrix("geqrf", "A", A)
+    return A.new_empty(A.shape), A.new_empty(*A.shape[:-2], min(A.shape[-2:]))
+
+
+@_geqrf.run
+def _(output: Pair, A: Tensor) -> None:
+    for room, found in zip(output, algorithm.factor(flat(A)), strict=True):
+        room.copy_(found.reshape(room.shape))
+
+
+def geqrf(input: Tensor) -> Named:
+    """R and below it Householder reflections, and their factors tau, as torch.geqrf."""
+    return named("geqrf", _geqrf(input))
+
+
+def _reflections_case(*shapes: tuple[int, ...], **keywords: bool) -> Case:
+    """Reflections of a random matrix, and further random tensors."""
+    words = ["x".join(str(size) for size in shape) for shape in shapes]
+
+    def make(
+        dtype: torch.dtype, device: torch.device, generator: torch.Generator
+    ) -> tuple[list[Tensor], dict[str, bool]]:
+        first, *others = (random(generator, shape) for shape in shapes)
+        tensors = [*torch.geqrf(first), *others]
+        return [tensor.to(device, dtype) for tensor in tensors], dict(keywords)
+
+    return Case(" ".join([*words, *(f"{k}={v}" for k, v in keywords.items())]), make)
+
+
+def _flat_tau(tau: Tensor) -> Tensor:
+    return tau.reshape(tau.shape[:-1].numel(), tau.shape[-1]).float().contiguous()
+
+
+def _check_tau(name: str, matrix: Tensor, tau: Tensor) -> None:
+    check_together(name, matrix, "tau", tau)
+    if tau.shape[:-1] != matrix.shape[:-2] or tau.shape[-1] > matrix.shape[-1]:
+        raise RuntimeError(
+            f"torch.linalg.{name}: tau of shape {list(tau.shape)} does not go with reflections of"
+            f" shape {list(matrix.shape)}"
+        )
+
+
+@operator(
+    source=SOURCE,
+    reference=in_float(torch.linalg.householder_product),
+    cases=(
+        _reflections_case((0, 4, 3)),
+        _reflections_case((2, 9, 5)),
+        _reflections_case((7, 4)),
+    ),
+    cost=cost(lambda m, n: 2 * m * n * n),
+)
+def householder_product(A: Tensor, tau: Tensor) -> Tensor:
+    """The first columns of the product of Householder reflections."""
+    check_matrix("householder_product", "A", A)
+    if A.shape[-2] < A.shape[-1]:
+        raise RuntimeError(
+            "torch.linalg.householder_product: input.shape[-2] must be greater than or equal to"
+            " input.shape[-1]"
+        )
+    _check_tau("householder_product", A, tau)
+    return A.new_empty(A.shape)
+
+
+@householder_product.run
+def _(output: Tensor, A: Tensor, tau: Tensor) -> None:
+    q = algorithm.orthogonal(flat(A), _flat_tau(tau), A.shape[-1])
+    output.copy_(q.reshape(output.shape))
+
+
+@householder_product.backward(keep=["A", "tau"])
+def _(call: Call, grad: Tensor) -> Gradients:
+    return _torchs_gradients(householder_product, call, grad)
+
+
+def _torchs_gradients(product: AnyOperator, call: Call, grad: Tensor) -> Gradients:
+    """Gradients of a product of reflections, one reflection after the other: torch's own."""
+    values = {name: getattr(call, name) for name in product.names}
+    tensors = tuple(name for name, value in values.items() if isinstance(value, Tensor))
+    if grad.numel() == 0:
+        return {name: torch.zeros_like(values[name]) for name in tensors[2:]}
+    return reference_gradient(product, tensors)(values, grad)
+
+
+def _ormqr_reference(
+    input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False
+) -> Tensor:
+    return torch.ormqr(input, tau, other, left, transpose)
+
+
+@operator(
+    source=SOURCE,
+    reference=in_float(_ormqr_reference),
+    cases=(
+        _reflections_case((0, 4, 3), (0, 4, 2)),
+        _reflections_case((2, 9, 5), (2, 9, 3)),
+        _reflections_case((7, 4), (3, 7), left=False, transpose=True),
+    ),
+    cost=cost(lambda m, n: 4 * m * n),
+)
+def ormqr(
+    input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False
+) -> Tensor:
+    """Q C, Q' C, C Q or C Q' for the whole Q that Householder reflections make."""
+    check_matrix("ormqr", "input", input)
+    check_matrix("ormqr", "other", other)
+    _check_tau("ormqr", input, tau)
+    check_together("ormqr", input, "other", other)
+    if other.shape[-2 if left else -1] != input.shape[-2] or other.shape[:-2] != input.shape[:-2]:
+        side = "rows" if left else "columns"
+        raise RuntimeError(
+            f"torch.ormqr: other of shape {list(other.shape)} must have as many {side} as input of"
+            f" shape {list(input.shape)} has rows, and its batch"
+        )
+    return other.new_empty(other.shape)
+
+
+@ormqr.run
+def _(
+    output: Tensor,
+    input: Tensor,
+    tau: Tensor,
+    other: Tensor,
+    left: bool = True,
+    transpose: bool = False,
+) -> None:
+    c = flat(other if left else other.mT)
+    transposed = transpose if left else not transpose
+    product = algorithm.reflect(flat(input), _flat_tau(tau), c, transpose=transposed)
+    output.copy_((product if left else product.mT).reshape(output.shape))
+
+
+@ormqr.backward(keep=["input", "tau", "other"])
+def _(call: Call, grad: Tensor) -> Gradients:
+    return _torchs_gradients(ormqr, call, grad)
+
+
+# --- Q and R -------------------------------------------------------------------------------------
+
+
+def _qr_reference(A: Tensor, mode: str = "reduced") -> Pair:
+    q, r = torch.linalg.qr(A, mode=mode)
+    return q, r
+
+
+@operator(
+    source=SOURCE,
+    reference=_qr_reference,
+    baseline=in_float(_qr_reference),
+    cases=(
+        case("empty", (random, (0, 3))),
+        case("", (conditioned, (1, 1))),
+        case("", (conditioned, (2, 9, 5))),
+        case("", (conditioned, (2, 5, 9)), mode="complete"),
+        case("", (conditioned, (40, 35))),
+    ),
+    bench=_BENCH,
+    cost=cost(lambda m, n: 4 * m * n * min(m, n)),
+    results=("Q", "R"),
+    name="qr",
+)
+def _qr(A: Tensor, mode: str = "reduced") -> Pair:
+    if mode not in ("reduced", "complete", "r"):
+        raise RuntimeError(
+            f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r',"
+            " or 'complete'"
+        )
+    check_matrix("qr", "A", A)
+    *batch, m, n = A.shape
+    rows = m if mode == "complete" else min(m, n)
+    q = A.new_empty(0) if mode == "r" else A.new_empty(*batch, m, rows)
+    return q, A.new_empty(*batch, rows, n)
+
+
+@_qr.run
+def _(output: Pair, A: Tensor, mode: str = "reduced") -> None:
+    q, r = output
+    a, tau = algorithm.factor(flat(A))
+    r.copy_(a[:, : r.shape[-2]].triu().reshape(r.shape))
+    if mode != "r":
+        q.copy_(algorithm.orthogonal(a, tau, q.shape[-1]).reshape(q.shape))
+
+
+@_qr.backward(keep=["A", "Q", "R"])
+def _(call: Call, grad_q: Tensor, grad_r: Tensor) -> Gradients:
+    m, n = call.A.shape[-2:]
+    if call.mode == "r":
+        raise RuntimeError(
+            "The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please"
+            " use linalg.qr(A, mode='reduced') if you are going to differentiate through linalg.qr."
+        )
+    if call.mode == "complete" and m > n:
+        raise RuntimeError(
+            "The QR decomposition is not differentiable when mode='complete' and nrows > ncols."
+        )
+    q, r = wide(call.Q, call.R)
+    if call.Q.dtype != torch.float32:
+        q, r = _qr(wide(call.A), call.mode)
+    grad_q, grad_r = wide(grad_q, grad_r)
+    if m >= n:
+        return {"A": _tall_gradient(q, r, grad_q, grad_r).to(call.A.dtype)}
+    # The columns past the square are Q' times those of A.
+    beside = wide(call.A)[..., m:]
+    grad_q = grad_q + beside @ grad_r[..., m:].mT
+    square = _tall_gradient(q, r[..., :m], grad_q, grad_r[..., :m])
+    return {"A": torch.cat([square, q @ grad_r[..., m:]], -1).to(call.A.dtype)}
+
+
+def _tall_gradient(q: Tensor, r: Tensor, grad_q: Tensor, grad_r: Tensor) -> Tensor:
+    """(grad_Q + Q sym(M)) R^-T with M = R grad_R' - grad_Q' Q and its lower triangle mirrored."""
+    inner = r @ grad_r.mT - grad_q.mT @ q
+    mirrored = inner.tril() + inner.tril(-1).mT
+    return solve_triangular(r.mT, grad_q + q @ mirrored, upper=False, left=False)
+
+
+def qr(A: Tensor, mode: str = "reduced") -> Named:
+    """Q and R with A = Q R, as torch.linalg.qr; `mode` is "reduced", "complete" or "r"."""
+    return named("linalg_qr", _qr(A, mode))
