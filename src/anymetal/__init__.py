@@ -7,14 +7,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from anymetal import device, ops
+    from anymetal import device, linalg, ops
     from anymetal.checker.context import check
     from anymetal.launch.kernel import Kernel
     from anymetal.launch.shader import ShaderLibrary, compile_shader
 
 __version__ = "0.1.0"
 
-__all__ = ["Kernel", "ShaderLibrary", "__version__", "check", "compile_shader", "device", "ops"]
+__all__ = [
+    "Kernel",
+    "ShaderLibrary",
+    "__version__",
+    "check",
+    "compile_shader",
+    "device",
+    "linalg",
+    "ops",
+]
 
 # Where each public name is; None is a module itself.
 _PLACES = {
@@ -23,6 +32,7 @@ _PLACES = {
     "check": "anymetal.checker.context",
     "compile_shader": "anymetal.launch.shader",
     "device": None,
+    "linalg": None,
     "ops": None,
 }
 

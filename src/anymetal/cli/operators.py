@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+import anymetal.linalg
 import anymetal.ops  # noqa: F401  (declares the operators)
 from anymetal.evidence.machine import best_device
 from anymetal.ops.declare import OPERATORS, AnyOperator

@@ -25,7 +25,6 @@ _COEFFICIENTS = [1.0 / math.factorial(power) for power in range(_DEGREE + 1)]
         case("empty", (random, (2, 0, 0))),
         case("", (random, (1, 1))),
         case("", (random, (2, 5, 5))),
-        case("", (random, (17, 17))),
     ),
     cost=cost(lambda n, _: 16 * n**3),
 )
