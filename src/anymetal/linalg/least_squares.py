@@ -189,7 +189,7 @@ def _lstsq_baseline(
     cases=(
         case("empty", (spread, (3, 0)), (random, (3, 2)), rcond=1e-6),
         case("", (spread, (2, 7, 3)), (random, (2, 7, 4)), rcond=1e-6),
-        case("", (spread, (3, 5)), (random, (3, 2)), rcond=1e-6),
+        case("", (spread, (2, 3, 6)), (random, (2, 3, 2)), rcond=1e-6),
     ),
     cost=cost(lambda m, n: 22 * m * n * min(m, n)),
     results=("solution", "singular_values"),

@@ -3,9 +3,9 @@
 
 // A panel: some columns of a matrix, from the diagonal down.
 struct Panel {
-  long start;  // its first column in the matrix
-  long count;  // its columns
-  long rows;   // its rows
+  long start;   // its first column in the matrix
+  long count;   // its columns
+  long rows;    // its rows
   long height;  // rows below the diagonal block that a threadgroup takes
   Layout a;
   Layout l;
@@ -64,15 +64,15 @@ template <uint capacity>
     for (uint c = lane; c < count; c += lanes) {
       const float value = tile[i * width + c];
       const float diagonal = value > 0.0f ? precise::sqrt(value) : value;
-      l[panel.l.at(group.y, row, c)] =
-          i >= count || c < i ? value : (c == i ? diagonal : 0.0f);
+      l[panel.l.at(group.y, row, c)] = i >= count || c < i ? value : (c == i ? diagonal : 0.0f);
     }
   }
-  if (group.x == 0 && simd == 0 && lane == 0 && (panel.start == 0 || (failed > 0 && info[group.y] == 0)))
+  if (group.x == 0 && simd == 0 && lane == 0 &&
+      (panel.start == 0 || (failed > 0 && info[group.y] == 0)))
     info[group.y] = failed;
 }
 
-template [[host_name("cholesky_small")]] [[kernel]] decltype(cholesky_panel<1024>)
-    cholesky_panel<1024>;
-template [[host_name("cholesky_large")]] [[kernel]] decltype(cholesky_panel<7680>)
-    cholesky_panel<7680>;
+template
+    [[host_name("cholesky_small")]] [[kernel]] decltype(cholesky_panel<1024>) cholesky_panel<1024>;
+template
+    [[host_name("cholesky_large")]] [[kernel]] decltype(cholesky_panel<7680>) cholesky_panel<7680>;

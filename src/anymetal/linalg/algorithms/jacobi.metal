@@ -301,8 +301,8 @@ inline void rotate_column(threadgroup float* column, uint n, uint r, float s, fl
 }
 
 // X J = W S with orthogonal J and the columns of W normalised, for X of up to 32 rows and columns;
-// columns of W for singular values that are zero but for rounding are zero. 32 / size matrices stand
-// side by side in a simdgroup, and no lane touches another's column but by shuffles.
+// columns of W for singular values that are zero but for rounding are zero. 32 / size matrices
+// stand side by side in a simdgroup, and no lane touches another's column but by shuffles.
 [[kernel]] void svd_columns(device const float* x [[buffer(0)]], device float* w [[buffer(1)]],
                             device float* values [[buffer(2)]], device float* j [[buffer(3)]],
                             device int* info [[buffer(4)]], constant Svd& shape [[buffer(5)]],
@@ -322,8 +322,7 @@ inline void rotate_column(threadgroup float* column, uint n, uint r, float s, fl
   uint sweep = 0;
   for (; sweep < most_sweeps; ++sweep) {
     float top = products(column, n, 0).x;
-    for (uint step = 1; step < size; step *= 2)
-      top = max(top, simd_shuffle_xor(top, ushort(step)));
+    for (uint step = 1; step < size; step *= 2) top = max(top, simd_shuffle_xor(top, ushort(step)));
     bool rotated = false;
     for (uint r = 1; r < size; ++r) {
       const float2 sums = products(column, n, r);
@@ -334,8 +333,7 @@ inline void rotate_column(threadgroup float* column, uint n, uint r, float s, fl
       if (!simd_any(wants)) continue;
       rotated = true;
       const bool low = (own & (1u << (31 - clz(r)))) == 0;
-      const Rotation turn =
-          rotation(low ? mine : theirs, low ? theirs : mine, wants ? g : 1.0f);
+      const Rotation turn = rotation(low ? mine : theirs, low ? theirs : mine, wants ? g : 1.0f);
       const float s = wants ? (low ? turn.s : -turn.s) : 0.0f;
       const float tau = wants ? (low ? turn.tau : -turn.tau) : 0.0f;
       rotate_column(column, n, r, s, tau);
@@ -367,7 +365,7 @@ inline void rotate_column(threadgroup float* column, uint n, uint r, float s, fl
 struct Round {
   long blocks;  // of 32 rows, an even number
   long round;
-  long inner;   // columns that a Gram matrix sums over
+  long inner;  // columns that a Gram matrix sums over
   Layout m;
 };
 
@@ -404,8 +402,7 @@ inline void turn_block(thread Symmetric<2>& symmetric, thread const Rule& rule, 
 }
 
 // Whether a pair has nothing left to do, seen by every simdgroup alike.
-inline bool is_done(threadgroup const float* a, float limit, bool relative, float dead,
-                    uint lane) {
+inline bool is_done(threadgroup const float* a, float limit, bool relative, float dead, uint lane) {
   bool done = true;
   for (uint i = 0; i < block; ++i)
 #pragma unroll
@@ -562,8 +559,8 @@ struct Measure {
   Layout a;
 };
 
-// A threadgroup a matrix: the power of two that brings its largest number to about 1, and -1 in info
-// where a number is not finite.
+// A threadgroup a matrix: the power of two that brings its largest number to about 1, and -1 in
+// info where a number is not finite.
 [[kernel]] void measure(device const float* a [[buffer(0)]], device float* scales [[buffer(1)]],
                         device int* info [[buffer(2)]], constant Measure& shape [[buffer(3)]],
                         uint group [[threadgroup_position_in_grid]],

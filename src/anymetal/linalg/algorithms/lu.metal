@@ -109,13 +109,12 @@ template <uint capacity>
       tile[i * width + c] = c < columns ? a[shape.a.at(group, i, c)] : 0.0f;
   threadgroup_barrier(mem_flags::mem_threadgroup);
 
-  const int zero = factor<threadgroup float*>(
-      tile, width, rows, columns, width, 0, pivots + group * shape.pivots.matrix, 1, candidates,
-      lane, simd, simdgroups, mem_flags::mem_threadgroup);
+  const int zero = factor<threadgroup float*>(tile, width, rows, columns, width, 0,
+                                              pivots + group * shape.pivots.matrix, 1, candidates,
+                                              lane, simd, simdgroups, mem_flags::mem_threadgroup);
 
   for (uint i = simd; i < rows; i += simdgroups)
-    for (uint c = lane; c < columns; c += lanes)
-      lu[shape.lu.at(group, i, c)] = tile[i * width + c];
+    for (uint c = lane; c < columns; c += lanes) lu[shape.lu.at(group, i, c)] = tile[i * width + c];
   if (simd == 0 && lane == 0) info[group] = zero;
 }
 
@@ -146,15 +145,14 @@ template [[host_name("lu_medium")]] [[kernel]] decltype(lu_tile<7680>) lu_tile<7
 
   for (uint i = simd; i < rows; i += simdgroups)
     if (inside) from[i * shape.lu.row] = panel[i * lanes + lane];
-  if (simd == 0 && lane == 0 && (start == 0 || (zero > 0 && info[group] == 0)))
-    info[group] = zero;
+  if (simd == 0 && lane == 0 && (start == 0 || (zero > 0 && info[group] == 0))) info[group] = zero;
 }
 
 struct Swap {
   long rows;     // of the panel
   long columns;  // of the matrix
   long start;
-  long count;    // columns of the panel
+  long count;  // columns of the panel
   Layout lu;
   Layout pivots;
 };
@@ -196,7 +194,7 @@ struct Swap {
 }
 
 struct Permute {
-  long count;    // swaps
+  long count;  // swaps
   long columns;
   long backward;
   Layout x;

@@ -95,8 +95,7 @@ inline void largest_of_columns(thread float (&largest)[chunks], threadgroup floa
                                thread const Crew& crew) {
   const uint width = chunks * lanes;
 #pragma unroll
-  for (uint k = 0; k < chunks; ++k)
-    partial[crew.simd * width + k * lanes + crew.lane] = largest[k];
+  for (uint k = 0; k < chunks; ++k) partial[crew.simd * width + k * lanes + crew.lane] = largest[k];
   threadgroup_barrier(mem_flags::mem_threadgroup);
   for (uint s = 0; s < crew.simdgroups; ++s)
 #pragma unroll
@@ -161,8 +160,7 @@ template [[host_name("qr_medium")]] [[kernel]] decltype(qr_tile<6144, 2>) qr_til
                               uint2 at [[thread_position_in_grid]]) {
   if (at.x >= shape.columns) return;
   float largest = 0.0f;
-  for (uint i = 0; i < shape.rows; ++i)
-    largest = max(largest, fabs(a[shape.a.at(at.y, i, at.x)]));
+  for (uint i = 0; i < shape.rows; ++i) largest = max(largest, fabs(a[shape.a.at(at.y, i, at.x)]));
   const float scale = power_of_two_scale(largest);
   for (uint i = 0; i < shape.rows; ++i)
     r[shape.r.at(at.y, i, at.x)] = a[shape.a.at(at.y, i, at.x)] * scale;
@@ -206,11 +204,13 @@ template [[host_name("qr_medium")]] [[kernel]] decltype(qr_tile<6144, 2>) qr_til
 
 // A threadgroup of four simdgroups a panel: V with its zeros and ones, and Y = V T. Both have rows
 // of 32 and a multiple of 8 rows, `tall` in a matrix.
-[[kernel]] void reflections_together(
-    device const float* a [[buffer(0)]], device const float* tau [[buffer(1)]],
-    device float* v [[buffer(2)]], device float* y [[buffer(3)]],
-    constant Shape& shape [[buffer(4)]], uint group [[threadgroup_position_in_grid]],
-    uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]]) {
+[[kernel]] void reflections_together(device const float* a [[buffer(0)]],
+                                     device const float* tau [[buffer(1)]],
+                                     device float* v [[buffer(2)]], device float* y [[buffer(3)]],
+                                     constant Shape& shape [[buffer(4)]],
+                                     uint group [[threadgroup_position_in_grid]],
+                                     uint lane [[thread_index_in_simdgroup]],
+                                     uint simd [[simdgroup_index_in_threadgroup]]) {
   threadgroup float gram[lanes * lanes];
   threadgroup float t[lanes * lanes];  // T', so that lanes read neighbours
   const uint start = uint(shape.start), rows = uint(shape.rows) - start;
@@ -237,8 +237,7 @@ template [[host_name("qr_medium")]] [[kernel]] decltype(qr_tile<6144, 2>) qr_til
     }
   }
 #pragma unroll
-  for (uint j = 0; j < 4; ++j)
-    simdgroup_store(sums[j], gram + 8 * simd * lanes + 8 * j, lanes);
+  for (uint j = 0; j < 4; ++j) simdgroup_store(sums[j], gram + 8 * simd * lanes + 8 * j, lanes);
   threadgroup_barrier(mem_flags::mem_threadgroup);
 
   if (simd == 0) {
@@ -270,7 +269,8 @@ template [[host_name("qr_medium")]] [[kernel]] decltype(qr_tile<6144, 2>) qr_til
   }
 }
 
-// --- reflections one by one -----------------------------------------------------------------------
+// --- reflections one by one
+// -----------------------------------------------------------------------
 
 struct Apply {
   long rows;
@@ -343,9 +343,9 @@ template <uint capacity, uint chunks>
     }
 }
 
-template [[host_name("reflect_small")]] [[kernel]] decltype(reflect_tile<1024, 1>)
-    reflect_tile<1024, 1>;
-template [[host_name("reflect_tall")]] [[kernel]] decltype(reflect_tile<7168, 1>)
-    reflect_tile<7168, 1>;
-template [[host_name("reflect_medium")]] [[kernel]] decltype(reflect_tile<6144, 2>)
-    reflect_tile<6144, 2>;
+template
+    [[host_name("reflect_small")]] [[kernel]] decltype(reflect_tile<1024, 1>) reflect_tile<1024, 1>;
+template
+    [[host_name("reflect_tall")]] [[kernel]] decltype(reflect_tile<7168, 1>) reflect_tile<7168, 1>;
+template [[host_name(
+    "reflect_medium")]] [[kernel]] decltype(reflect_tile<6144, 2>) reflect_tile<6144, 2>;

@@ -5,7 +5,7 @@ struct Solve {
   long rows;
   long columns;  // of B
   long upper;
-  long unit;     // the diagonal is 1 and not read
+  long unit;  // the diagonal is 1 and not read
   Layout t;
   Layout b;
   Layout x;
@@ -13,8 +13,9 @@ struct Solve {
 
 // A simdgroup solves for 32 columns, a lane for one. X may be B. An upper triangle is a lower one
 // with its rows and columns in reverse.
-[[kernel]] void solve_block(device const float* t [[buffer(0)]], device const float* b [[buffer(1)]],
-                            device float* x [[buffer(2)]], constant Solve& solve [[buffer(3)]],
+[[kernel]] void solve_block(device const float* t [[buffer(0)]],
+                            device const float* b [[buffer(1)]], device float* x [[buffer(2)]],
+                            constant Solve& solve [[buffer(3)]],
                             uint2 group [[threadgroup_position_in_grid]],
                             uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float tile[lanes * lanes];
@@ -30,8 +31,7 @@ struct Solve {
     const uint other = upper ? last - min(lane, last) : min(lane, last);
     const bool wanted = lane < i || (lane == i && solve.unit == 0);
     tile[i * lanes + lane] = wanted ? t[solve.t.at(group.y, row, other)] : 1.0f;
-    solved[i * lanes + lane] =
-        inside ? b[solve.b.at(group.y, row, column)] : 0.0f;
+    solved[i * lanes + lane] = inside ? b[solve.b.at(group.y, row, column)] : 0.0f;
   }
   simdgroup_barrier(mem_flags::mem_threadgroup);
 
@@ -43,8 +43,7 @@ struct Solve {
       for (uint k = 0; k < 4; ++k)
         sums[k] += tile[i * lanes + j + k] * solved[(j + k) * lanes + lane];
     for (; j < i; ++j) sums[0] += tile[i * lanes + j] * solved[j * lanes + lane];
-    const float rest =
-        solved[i * lanes + lane] - ((sums[0] + sums[1]) + (sums[2] + sums[3]));
+    const float rest = solved[i * lanes + lane] - ((sums[0] + sums[1]) + (sums[2] + sums[3]));
     const float value = rest / tile[i * lanes + i];
     solved[i * lanes + lane] = value;
     if (inside) x[solve.x.at(group.y, upper ? last - i : i, column)] = value;

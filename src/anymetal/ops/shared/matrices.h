@@ -12,9 +12,7 @@ struct Layout {
   long row;
   long column;
 
-  long at(uint b, uint i, uint j) constant const {
-    return b * matrix + i * row + j * column;
-  }
+  long at(uint b, uint i, uint j) constant const { return b * matrix + i * row + j * column; }
 };
 
 // The threads that share a matrix.
