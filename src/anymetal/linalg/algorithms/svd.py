@@ -38,18 +38,6 @@ def solve(
     return u, s / scales[:, None], v.mT, torch.where(info < 0, info, missed)
 
 
-def values(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Singular values and info alone."""
-    a = a if a.shape[-2] >= a.shape[-1] else a.mT
-    n = a.shape[-1]
-    scales, info = measure(a)
-    scaled = torch.where((info == 0)[:, None, None], a * scales[:, None, None], 0.0)
-    first, _ = qr.factor(scaled)
-    second, _ = qr.factor(first[:, :n].triu().mT)
-    _, s, _, missed = columns(second.triu().mT)
-    return s / scales[:, None], torch.where(info < 0, info, missed)
-
-
 def columns(
     x: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
