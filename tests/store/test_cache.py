@@ -216,6 +216,7 @@ def test_store_of_an_earlier_version_is_taken_over(
     entry = tmp_path / "v1" / "executable" / KEY[:2] / KEY
     entry.parent.mkdir(parents=True)
     entry.write_bytes(b"x")
+    (tmp_path / "device-0123456789abcdef.lock").write_text("")
     monkeypatch.setenv("ANYMETAL_CACHE_DIR", str(tmp_path))
     store = default_store()
     store.put("executable", KEY, {}, b"x")

@@ -38,6 +38,7 @@ MARKER = "CACHEDIR.TAG"
 
 _SIGNATURE = "Signature: 8a477f597d28d172789f06886806bc55\n# Compiled kernels of anymetal.\n"
 _LAYOUT_NAME = re.compile(r"v\d+")
+_LOCK_NAME = re.compile(r"[a-z]+-[0-9a-f]+\.lock")
 _KEY_NAME = re.compile(r"[0-9a-f]{64}")
 _TEMPORARY_PREFIX = ".anymetal-"
 
@@ -222,6 +223,7 @@ def default_store() -> Store:
 def _store(directory: Path, limit: int) -> Store:
     reason = _make_private(directory) or _foreign(directory)
     if reason is None:
+        mark(directory)
         return Store(directory, limit)
     temporary = Path(tempfile.mkdtemp(prefix="anymetal-"))
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
@@ -254,10 +256,15 @@ def _foreign(directory: Path) -> str | None:
 
 def _holds_only_entries(directory: Path) -> bool:
     """Whether it is empty, or a store of a version that set no marker."""
-    files = [Path(folder, name) for folder, _, names in os.walk(directory) for name in names]
-    entries = {path for child in directory.iterdir() for path, _ in _entries(child)}
-    in_layouts = all(_LAYOUT_NAME.fullmatch(child.name) for child in directory.iterdir())
-    return in_layouts and entries.issuperset(files)
+    children = [child for child in directory.iterdir() if not _LOCK_NAME.fullmatch(child.name)]
+    files = {
+        Path(folder, name)
+        for child in children
+        for folder, _, names in os.walk(child)
+        for name in names
+    }
+    entries = {path for child in children for path, _ in _entries(child)}
+    return files <= entries and all(_LAYOUT_NAME.fullmatch(child.name) for child in children)
 
 
 def is_marked(directory: Path) -> bool:
