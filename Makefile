@@ -3,7 +3,7 @@
 #   make demo         take a tour: a kernel, a bug found in it, a script for a Mac, operators
 #   make test         all tests
 #   make quick        a part of them in seconds: rooms, documents, launches and the command
-#   make thorough     tests of the headers and of random kernels whole; `make test` has samples
+#   make thorough     headers, random kernels and operators whole; `make test` has samples
 #   make checked      the operators' tests again, the first launch of every kernel under the checker
 #   make engines      the operators' tests again, on the reference engine
 #   make lint         formatting, style, types, dead code and the changelog
@@ -45,7 +45,7 @@ quick: $(VENV)/.developer
 	$(BIN)/python -m pytest tests/test_rooms.py tests/test_docs.py tests/launch tests/cli $(WORKERS)
 
 thorough: $(VENV)/.developer
-	ANYMETAL_TEST_ALL=1 $(BIN)/python -m pytest tests/msl tests/fuzz $(WORKERS)
+	ANYMETAL_TEST_ALL=1 $(BIN)/python -m pytest tests/msl tests/fuzz tests/ops $(WORKERS)
 
 checked: $(VENV)/.developer
 	ANYMETAL_TEST_FIRST_LAUNCHES=1 $(BIN)/python -m pytest tests/ops $(WORKERS)

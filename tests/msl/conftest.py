@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-# Files about text, the compiler and its cache: they launch few kernels or none.
+# Files about text and the compiler: they launch few kernels or none.
 UNCHECKED = frozenset(
     {
-        "test_cache",
         "test_clang",
         "test_diagnostics",
         "test_rewrite",
@@ -25,6 +24,7 @@ UNCHECKED = frozenset(
         "test_strict",
         "test_structure",
         "test_tokens",
+        "test_undefined",
     }
 )
 
