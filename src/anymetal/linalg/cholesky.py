@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from anymetal.linalg.algorithms import cholesky as algorithm
-from anymetal.linalg.algorithms.matrices import flat
+from anymetal.linalg.algorithms.matrices import deliver, flat, room_in
 from anymetal.linalg.examples import case, cost, positive
 from anymetal.linalg.requirements import Named, check_matrix, in_float, named, raise_failed, wide
 from anymetal.linalg.triangular import solve_triangular
@@ -45,8 +45,9 @@ def _cholesky_ex(A: Tensor, *, upper: bool = False, raising: str = "") -> tuple[
 @_cholesky_ex.run
 def _(output: tuple[Tensor, Tensor], A: Tensor, *, upper: bool = False, raising: str = "") -> None:
     a = flat(A)
-    lower, info = algorithm.factor(a.mT if upper else a)
-    output[0].copy_((lower.mT if upper else lower).reshape(A.shape))
+    room = room_in(output[0])
+    info = algorithm.factor(a.mT if upper else a, room.mT if upper else room)
+    deliver(output[0], room)
     output[1].copy_(info.reshape(output[1].shape))
     if raising:
         raise_failed(output[1], raising, _words)

@@ -77,9 +77,9 @@ def raise_failed(
     info: Tensor, name: str, words: Callable[[int], str], kind: type[Exception] = LinAlgError
 ) -> None:
     """Raises for the first matrix whose info is not 0; this waits for the device."""
-    failed = info.reshape(-1).nonzero()
-    if failed.numel() == 0:
+    if not bool(info.any()):
         return
+    failed = info.reshape(-1).nonzero()
     index = int(failed[0])
     where = f"(Batch element {index}): " if info.dim() else ""
     raise kind(f"{name}: {where}{words(int(info.reshape(-1)[index]))}")

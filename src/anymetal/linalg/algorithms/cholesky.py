@@ -7,44 +7,56 @@ import torch
 from anymetal.linalg.algorithms.matrices import (
     PANEL,
     SIMDGROUP,
+    columns_of_lanes,
     kernel_file,
     layout,
-    padded,
+    simdgroups_for,
     subtract_product,
 )
 
 KERNELS = kernel_file("cholesky.metal")
-# Floats of a tile of cholesky_large.
-_CAPACITY = 7680
+# Rows and columns of a tile of cholesky_tile.
+_TILE = 80
 # Rows below the diagonal block that a threadgroup solves for.
 _HEIGHT = 96
 
 
-def factor(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """L and info of a batch of matrices, of which the lower triangles are read."""
+def factor(a: torch.Tensor, lower: torch.Tensor) -> torch.Tensor:
+    """Fills L for a batch of matrices, of which the lower triangles are read; gives info."""
     batch, n, _ = a.shape
     info = torch.zeros(batch, dtype=torch.int32, device=a.device)
-    if n <= SIMDGROUP or n * padded(n) <= _CAPACITY:
-        lower = a.new_empty(batch, n, n)
-        if lower.numel():
-            _panel(a, lower, info, 0)
-        return lower, info
-    work, lower = a.clone(memory_format=torch.contiguous_format), a.new_zeros(batch, n, n)
+    if a.numel() == 0:
+        return info
+    if n <= SIMDGROUP:
+        _small(a, lower, info)
+        return info
+    if n <= _TILE:
+        _panel("cholesky_tile", a, lower, info, 0)
+        return info
+    work = a.clone(memory_format=torch.contiguous_format)
+    lower.zero_()
     for start in range(0, n, PANEL):
         stop = min(start + PANEL, n)
         here, below = slice(start, stop), slice(stop, n)
-        _panel(work[:, start:, here], lower[:, start:, here], info, start)
+        _panel("cholesky_rows", work[:, start:, here], lower[:, start:, here], info, start)
         solved = lower[:, below, here]
         subtract_product(work[:, below, below], solved, solved.mT)
-    return lower, info
+    return info
 
 
-def _panel(a: torch.Tensor, lower: torch.Tensor, info: torch.Tensor, start: int) -> None:
+def _small(a: torch.Tensor, lower: torch.Tensor, info: torch.Tensor) -> None:
+    batch, n, _ = a.shape
+    size = columns_of_lanes(n)
+    shape = {"n": n, "size": size, "matrices": batch, "a": layout(a), "l": layout(lower)}
+    KERNELS.kernel("cholesky_small" if size == SIMDGROUP else "cholesky_packed", a.device)(
+        a, lower, info, shape, threads=simdgroups_for(batch, size), group_size=SIMDGROUP
+    )
+
+
+def _panel(name: str, a: torch.Tensor, lower: torch.Tensor, info: torch.Tensor, start: int) -> None:
     """Factors the columns of `a`, which are those of a matrix from `start` on."""
     batch, rows, count = a.shape
     groups = max(1, -(-(rows - count) // _HEIGHT))
-    small = rows <= SIMDGROUP
-    size = SIMDGROUP if small else 8 * SIMDGROUP
     shape = {
         "start": start,
         "count": count,
@@ -53,6 +65,7 @@ def _panel(a: torch.Tensor, lower: torch.Tensor, info: torch.Tensor, start: int)
         "a": layout(a),
         "l": layout(lower),
     }
-    KERNELS.kernel("cholesky_small" if small else "cholesky_large", a.device)(
+    size = 8 * SIMDGROUP
+    KERNELS.kernel(name, a.device)(
         a, lower, info, shape, threads=(groups * size, batch), group_size=(size, 1)
     )

@@ -2,6 +2,7 @@
 #include "shared/matrices.h"
 
 constant constexpr uint most_simdgroups = 32;
+constant constexpr uint capacity = 7680;  // numbers of a tile
 
 struct Factor {
   long rows;
@@ -92,7 +93,6 @@ inline int factor(Pointer a, long stride, uint rows, uint columns, uint width, u
 }
 
 // A threadgroup a matrix.
-template <uint capacity>
 [[kernel]] void lu_tile(device const float* a [[buffer(0)]], device float* lu [[buffer(1)]],
                         device int* pivots [[buffer(2)]], device int* info [[buffer(3)]],
                         constant Factor& shape [[buffer(4)]],
@@ -118,8 +118,74 @@ template <uint capacity>
   if (simd == 0 && lane == 0) info[group] = zero;
 }
 
-template [[host_name("lu_small")]] [[kernel]] decltype(lu_tile<1024>) lu_tile<1024>;
-template [[host_name("lu_medium")]] [[kernel]] decltype(lu_tile<7680>) lu_tile<7680>;
+struct Small {
+  long rows;
+  long columns;
+  long size;  // a power of two, at least rows and columns
+  long matrices;
+  Layout a;
+  Layout lu;
+};
+
+// Matrices of up to 32 rows and columns, 32 / size of them in a simdgroup. A lane has a column, and
+// sees others' numbers by shuffles alone: every lane of a matrix finds the same pivots. Columns are
+// divided by their pivots when they are written.
+template <bool packed>
+[[kernel]] void lu_small(device const float* a [[buffer(0)]], device float* lu [[buffer(1)]],
+                         device int* pivots [[buffer(2)]], device int* info [[buffer(3)]],
+                         constant Small& shape [[buffer(4)]],
+                         uint group [[threadgroup_position_in_grid]],
+                         uint lane [[thread_index_in_simdgroup]]) {
+  threadgroup float tile[lanes * lanes];
+  threadgroup float* column = tile + lane;
+  const uint rows = uint(shape.rows), columns = uint(shape.columns);
+  const uint size = packed ? uint(shape.size) : lanes, count = min(rows, columns);
+  const uint own = lane & (size - 1), base = lane - own;
+  const uint matrix = group * (lanes / size) + lane / size;
+  const bool there = matrix < shape.matrices && own < columns;
+  float largest = -1.0f;
+  uint pivot_row = 0;
+  for (uint i = 0; i < rows; ++i) {
+    const float value = there ? a[shape.a.at(matrix, i, own)] : 0.0f;
+    column[i * lanes] = value;
+    const float candidate = fabs(of_column<packed>(value, base, 0));
+    pivot_row = candidate > largest ? i : pivot_row;
+    largest = max(largest, candidate);
+  }
+  int zero = 0;
+  for (uint j = 0; j < count; ++j) {
+    const float row = column[pivot_row * lanes];
+    column[pivot_row * lanes] = column[j * lanes];
+    column[j * lanes] = row;
+    if (there && own == j) pivots[matrix * count + j] = int(pivot_row) + 1;
+    const float pivot = of_column<packed>(row, base, j);
+    if (pivot == 0.0f && zero == 0) zero = int(j) + 1;
+    const float rest = own > j ? row : 0.0f;
+    const uint next = min(j + 1, lanes - 1);
+    largest = -1.0f;
+    pivot_row = next;
+    for (uint i = j + 1; i < rows; ++i) {
+      const float value = column[i * lanes];
+      const float below = of_column<packed>(value, base, j);
+      const float multiplier = pivot == 0.0f ? below : below / pivot;
+      const float kept = value - multiplier * rest;
+      column[i * lanes] = kept;
+      const float candidate = fabs(of_column<packed>(kept, base, next));
+      pivot_row = candidate > largest ? i : pivot_row;
+      largest = max(largest, candidate);
+    }
+  }
+  if (!there) return;
+  const float pivot = own < count ? column[own * lanes] : 1.0f;
+  for (uint i = 0; i < rows; ++i) {
+    const float value = column[i * lanes];
+    lu[shape.lu.at(matrix, i, own)] = i > own && pivot != 0.0f ? value / pivot : value;
+  }
+  if (own == 0) info[matrix] = zero;
+}
+
+template [[host_name("lu_small")]] [[kernel]] decltype(lu_small<false>) lu_small<false>;
+template [[host_name("lu_packed")]] [[kernel]] decltype(lu_small<true>) lu_small<true>;
 
 // A threadgroup a panel of up to 32 columns, where it lies. `scratch` has 32 columns for each row.
 [[kernel]] void lu_panel(device float* lu [[buffer(0)]], device float* scratch [[buffer(1)]],

@@ -10,14 +10,16 @@ from anymetal.linalg.algorithms import triangular
 from anymetal.linalg.algorithms.matrices import (
     PANEL,
     SIMDGROUP,
+    columns_of_lanes,
     kernel_file,
     layout,
     padded,
+    simdgroups_for,
     subtract_product,
 )
 
 KERNELS = kernel_file("lu.metal")
-# Floats of a tile of lu_medium.
+# Numbers of a tile of lu_tile.
 _CAPACITY = 7680
 _SIMDGROUPS = 8
 
@@ -41,16 +43,28 @@ def factor(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 def _tile(a: torch.Tensor, pivots: torch.Tensor, info: torch.Tensor) -> torch.Tensor:
     batch, m, n = a.shape
     lu = a.new_empty(batch, m, n)
-    small = m <= SIMDGROUP and n <= SIMDGROUP
-    size = SIMDGROUP if small else _SIMDGROUPS * SIMDGROUP
-    KERNELS.kernel("lu_small" if small else "lu_medium", a.device)(
+    if max(m, n) <= SIMDGROUP:
+        size = columns_of_lanes(max(m, n))
+        shape = {"rows": m, "columns": n, "size": size, "matrices": batch}
+        KERNELS.kernel("lu_small" if size == SIMDGROUP else "lu_packed", a.device)(
+            a,
+            lu,
+            pivots,
+            info,
+            {**shape, "a": layout(a), "lu": layout(lu)},
+            threads=simdgroups_for(batch, size),
+            group_size=SIMDGROUP,
+        )
+        return lu
+    threads = _SIMDGROUPS * SIMDGROUP
+    KERNELS.kernel("lu_tile", a.device)(
         a,
         lu,
         pivots,
         info,
         _shape(m, n, 0, a=layout(a), lu=layout(lu), pivots=layout(pivots)),
-        threads=batch * size,
-        group_size=size,
+        threads=batch * threads,
+        group_size=threads,
     )
     return lu
 

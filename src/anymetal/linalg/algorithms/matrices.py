@@ -27,6 +27,20 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(batch, *tensor.shape[-2:]).float()
 
 
+def room_in(output: torch.Tensor) -> torch.Tensor:
+    """Float32 [batch, m, n] to be filled: the output itself where it can be."""
+    shape = (math.prod(output.shape[:-2]), *output.shape[-2:])
+    if output.dtype == torch.float32:
+        return output.view(shape)
+    return output.new_empty(shape, dtype=torch.float32)
+
+
+def deliver(output: torch.Tensor, result: torch.Tensor) -> None:
+    """The result is in the output, or is copied there."""
+    if output.data_ptr() != result.data_ptr():
+        output.copy_(result.reshape(output.shape))
+
+
 def layout(matrices: torch.Tensor) -> dict[str, int]:
     """The kernels' `Layout` of a batch of matrices, or of vectors."""
     return dict(zip(("matrix", "row", "column"), (*matrices.stride(), 0), strict=False))
@@ -34,6 +48,16 @@ def layout(matrices: torch.Tensor) -> dict[str, int]:
 
 def padded(size: int, multiple: int = SIMDGROUP) -> int:
     return -(-size // multiple) * multiple
+
+
+def columns_of_lanes(columns: int) -> int:
+    """Lanes that a small matrix takes, one a column: 8, 16 or 32."""
+    return next(size for size in (8, 16, SIMDGROUP) if size >= columns)
+
+
+def simdgroups_for(matrices: int, size: int) -> int:
+    """Threads for small matrices that take `size` lanes each."""
+    return -(-matrices // (SIMDGROUP // size)) * SIMDGROUP
 
 
 def multiply_into(

@@ -30,3 +30,11 @@ inline float power_of_two_scale(float largest) {
   // At most 2^126, so that its inverse is no denormal.
   return as_type<float>(uint(clamp(254 - exponent, 1, 253)) << 23);
 }
+
+// What the lane of column j of the same matrix has. Packed matrices stand side by side in a
+// simdgroup, and begin at lane `base`.
+template <bool packed>
+inline float of_column(float value, uint base, uint j) {
+  if constexpr (packed) return simd_shuffle(value, ushort(base + j));
+  return simd_broadcast(value, ushort(j));
+}
