@@ -215,6 +215,12 @@ def _(
     left: bool = True,
     adjoint: bool = False,
 ) -> None:
+    _solve_into(output, LU, pivots, B, left=left, adjoint=adjoint)
+
+
+def _solve_into(
+    output: Tensor, LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool, adjoint: bool
+) -> None:
     factors, b = broadcast(LU, B)
     if output.numel() == 0:
         return
@@ -306,8 +312,8 @@ def _(
     if raising:
         raise_failed(info, raising, _singular)
     if result.numel():
-        shaped = factors.reshape(A.shape).float(), pivots.reshape(A.shape[:-1])
-        result.copy_(lu_solve(*shaped, B.float(), left=left))
+        shaped = factors.reshape(A.shape), pivots.reshape(A.shape[:-1])
+        _solve_into(result, *shaped, B, left=left, adjoint=False)
 
 
 def _singular(at: int) -> str:

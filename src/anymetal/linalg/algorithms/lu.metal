@@ -282,3 +282,64 @@ struct Permute {
     own[j * shape.x.row] = value;
   }
 }
+
+struct SmallSolve {
+  long n;
+  long size;  // a power of two, at least n
+  long matrices;
+  long columns;  // of B
+  long adjoint;  // A' X = B
+  Layout lu;
+  Layout b;
+  Layout x;
+};
+
+// A X = B for matrices of up to 32 columns and few columns of B, 32 / size matrices in a simdgroup.
+// A lane has a row of the factors and of X.
+template <bool packed>
+[[kernel]] void lu_solve_small(device const float* lu [[buffer(0)]],
+                               device const int* pivots [[buffer(1)]],
+                               device const float* b [[buffer(2)]], device float* x [[buffer(3)]],
+                               constant SmallSolve& shape [[buffer(4)]],
+                               uint group [[threadgroup_position_in_grid]],
+                               uint lane [[thread_index_in_simdgroup]]) {
+  threadgroup float tile[lanes * lanes];
+  threadgroup float* row = tile + lane;
+  const uint n = uint(shape.n), size = packed ? uint(shape.size) : lanes;
+  const uint own = lane & (size - 1), base = lane - own;
+  const uint matrix = group * (lanes / size) + lane / size;
+  const bool there = matrix < shape.matrices && own < n, adjoint = shape.adjoint != 0;
+  const bool present = matrix < shape.matrices;
+  float diagonal = 1.0f;
+  float place = float(own);  // of this lane's row before the swaps
+  for (uint j = 0; j < n; ++j) {
+    const uint r = adjoint ? j : own, c = adjoint ? own : j;
+    const float value = there ? lu[shape.lu.at(matrix, r, c)] : 0.0f;
+    row[j * lanes] = value;
+    if (own == j && there) diagonal = value;
+    const uint other = present ? uint(pivots[matrix * n + j]) - 1 : j;
+    const float here = of_column<packed>(place, base, j);
+    const float swapped = simd_shuffle(place, ushort(base + other));
+    place = own == j ? swapped : own == other ? here : place;
+  }
+  const uint from = uint(place);
+  for (uint column = 0; column < shape.columns; ++column) {
+    float value = there ? b[shape.b.at(matrix, adjoint ? own : from, column)] : 0.0f;
+    for (uint j = 0; j < n; ++j) {
+      if (adjoint && own == j) value /= diagonal;
+      const float solved = of_column<packed>(value, base, j);
+      value -= own > j ? row[j * lanes] * solved : 0.0f;
+    }
+    for (uint j = n; j-- > 0;) {
+      if (!adjoint && own == j) value /= diagonal;
+      const float solved = of_column<packed>(value, base, j);
+      value -= own < j ? row[j * lanes] * solved : 0.0f;
+    }
+    if (there) x[shape.x.at(matrix, adjoint ? from : own, column)] = value;
+  }
+}
+
+template [[host_name("lu_solve_small")]] [[kernel]] decltype(lu_solve_small<false>)
+    lu_solve_small<false>;
+template [[host_name("lu_solve_packed")]] [[kernel]] decltype(lu_solve_small<true>)
+    lu_solve_small<true>;

@@ -22,6 +22,8 @@ KERNELS = kernel_file("lu.metal")
 # Numbers of a tile of lu_tile.
 _CAPACITY = 7680
 _SIMDGROUPS = 8
+# Columns of B up to which a lane takes a row of X; with more, a lane takes a column.
+_FEW = 8
 
 
 def factor(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -124,6 +126,8 @@ def solve(
     lu: torch.Tensor, pivots: torch.Tensor, b: torch.Tensor, *, adjoint: bool = False
 ) -> torch.Tensor:
     """X with A X = B, or A' X = B, for a batch of factors of square matrices."""
+    if b.shape[-2] <= SIMDGROUP and b.shape[-1] <= _FEW and b.numel():
+        return _solve_small(lu, pivots, b, adjoint=adjoint)
     if adjoint:
         x = triangular.solve(lu.mT, b, upper=False)
         x = triangular.solve(lu.mT, x, upper=True, unitriangular=True)
@@ -133,3 +137,22 @@ def solve(
     swap_rows(x, pivots)
     x = triangular.solve(lu, x, upper=False, unitriangular=True)
     return triangular.solve(lu, x, upper=True)
+
+
+def _solve_small(
+    lu: torch.Tensor, pivots: torch.Tensor, b: torch.Tensor, *, adjoint: bool
+) -> torch.Tensor:
+    batch, n, columns = b.shape
+    x = b.new_empty(batch, n, columns)
+    size = columns_of_lanes(n)
+    sizes = {"n": n, "size": size, "matrices": batch, "columns": columns, "adjoint": adjoint}
+    KERNELS.kernel("lu_solve_small" if size == SIMDGROUP else "lu_solve_packed", b.device)(
+        lu,
+        pivots,
+        b,
+        x,
+        {**sizes, "lu": layout(lu), "b": layout(b), "x": layout(x)},
+        threads=simdgroups_for(batch, size),
+        group_size=SIMDGROUP,
+    )
+    return x
