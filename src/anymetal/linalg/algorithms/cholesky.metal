@@ -127,7 +127,7 @@ template <bool packed>
   if (own == 0) info[matrix] = failed;
 }
 
-template [[host_name("cholesky_small")]] [[kernel]] decltype(cholesky_small<false>)
-    cholesky_small<false>;
-template [[host_name("cholesky_packed")]] [[kernel]] decltype(cholesky_small<true>)
-    cholesky_small<true>;
+template [[host_name(
+    "cholesky_small")]] [[kernel]] decltype(cholesky_small<false>) cholesky_small<false>;
+template
+    [[host_name("cholesky_packed")]] [[kernel]] decltype(cholesky_small<true>) cholesky_small<true>;

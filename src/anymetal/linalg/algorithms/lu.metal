@@ -339,7 +339,7 @@ template <bool packed>
   }
 }
 
-template [[host_name("lu_solve_small")]] [[kernel]] decltype(lu_solve_small<false>)
-    lu_solve_small<false>;
-template [[host_name("lu_solve_packed")]] [[kernel]] decltype(lu_solve_small<true>)
-    lu_solve_small<true>;
+template [[host_name(
+    "lu_solve_small")]] [[kernel]] decltype(lu_solve_small<false>) lu_solve_small<false>;
+template
+    [[host_name("lu_solve_packed")]] [[kernel]] decltype(lu_solve_small<true>) lu_solve_small<true>;

@@ -9,10 +9,12 @@ import torch
 from anymetal.linalg.algorithms.matrices import (
     PANEL,
     SIMDGROUP,
+    columns_of_lanes,
     kernel_file,
     layout,
     padded,
     product,
+    simdgroups_for,
     subtract_product,
 )
 
@@ -23,12 +25,17 @@ _SIMDGROUPS = 8
 def _tile(rows: int, columns: int) -> tuple[str, int] | None:
     """The kernel for a matrix that fits into threadgroup memory, and its threads."""
     if rows <= SIMDGROUP and columns <= SIMDGROUP:
-        return "small", SIMDGROUP
+        packed = columns_of_lanes(columns) < SIMDGROUP
+        return "packed" if packed else "small", SIMDGROUP
     if columns <= SIMDGROUP and rows * SIMDGROUP <= 7168:
         return "tall", _SIMDGROUPS * SIMDGROUP
     if columns <= 2 * SIMDGROUP and rows * 2 * SIMDGROUP <= 6144:
         return "medium", _SIMDGROUPS * SIMDGROUP
     return None
+
+
+def _lanes(matrices: int, columns: int) -> dict[str, int]:
+    return {"size": columns_of_lanes(min(columns, SIMDGROUP)), "matrices": matrices}
 
 
 def _shape(
@@ -41,6 +48,7 @@ def _shape(
     tau: torch.Tensor,
 ) -> dict[str, Any]:
     sizes = {"rows": rows, "columns": columns, "start": start, "count": count}
+    sizes |= _lanes(a.shape[0], columns)
     return {**sizes, "a": layout(a), "r": layout(r), "tau": layout(tau)}
 
 
@@ -60,10 +68,17 @@ def factor(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         r,
         tau,
         _shape(m, n, 0, n, a, r, tau),
-        threads=batch * size,
+        threads=_threads(batch, n, tile),
         group_size=size,
     )
     return r, tau
+
+
+def _threads(batch: int, columns: int, tile: tuple[str, int]) -> int:
+    name, size = tile
+    if name in ("small", "packed"):
+        return simdgroups_for(batch, columns_of_lanes(columns))
+    return batch * size
 
 
 def _blocked(a: torch.Tensor, r: torch.Tensor, tau: torch.Tensor) -> None:
@@ -167,18 +182,20 @@ def _reflect_tile(
         "count": tau.shape[-1],
         "backward": backward,
         "identity": identity,
+        **_lanes(batch, columns),
         "a": layout(a),
         "tau": layout(tau),
         "c": layout(c),
         "result": layout(result),
     }
+    name = "small" if name == "packed" else name
     KERNELS.kernel(f"reflect_{name}", a.device)(
         a,
         tau,
         c,
         result,
         shape,
-        threads=batch * size,
+        threads=_threads(batch, columns, tile),
         group_size=size,
     )
     return result
