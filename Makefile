@@ -29,7 +29,7 @@ C_SOURCES = $(shell find src/anymetal/msl/include -type f) \
     -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.mm' -o -name '*.metal' -o -name '*.cl')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick thorough checked engines lint format conformance op-db bench clean
+.PHONY: help demo test quick thorough checked engines lint format conformance op-db bench linalg clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q' | head -1
@@ -75,6 +75,11 @@ op-db: $(VENV)/.developer
 bench: $(VENV)/.developer
 	$(BIN)/python benchmarks/engines.py
 	$(BIN)/python benchmarks/device.py
+	$(BIN)/python benchmarks/linalg.py
+
+# LAPACK's test ratios beside torch's own, over more and larger matrices than the tests have.
+linalg: $(VENV)/.developer
+	$(BIN)/python tests/linalg/gallery.py --sizes 1 5 16 32 33x17 17x33 64 100 130 200x64
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
