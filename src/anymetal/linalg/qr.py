@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from anymetal.linalg.algorithms import qr as algorithm
-from anymetal.linalg.algorithms.matrices import flat
+from anymetal.linalg.algorithms.matrices import deliver, flat, room_in
 from anymetal.linalg.examples import case, conditioned, cost, random
 from anymetal.linalg.requirements import (
     Named,
@@ -115,8 +115,7 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
 
 @householder_product.run
 def _(output: Tensor, A: Tensor, tau: Tensor) -> None:
-    q = algorithm.orthogonal(flat(A), _flat_tau(tau), A.shape[-1])
-    output.copy_(q.reshape(output.shape))
+    deliver(output, algorithm.orthogonal(flat(A), _flat_tau(tau), room_in(output)))
 
 
 @householder_product.backward(keep=["A", "tau"])
@@ -227,9 +226,11 @@ def _qr(A: Tensor, mode: str = "reduced") -> Pair:
 def _(output: Pair, A: Tensor, mode: str = "reduced") -> None:
     q, r = output
     a, tau = algorithm.factor(flat(A))
-    r.copy_(a[:, : r.shape[-2]].triu().reshape(r.shape))
+    upper = room_in(r)
+    torch.triu(a[:, : r.shape[-2]], out=upper)
+    deliver(r, upper)
     if mode != "r":
-        q.copy_(algorithm.orthogonal(a, tau, q.shape[-1]).reshape(q.shape))
+        deliver(q, algorithm.orthogonal(a, tau, room_in(q)))
 
 
 @_qr.backward(keep=["A", "Q", "R"])

@@ -147,14 +147,14 @@ def reflect(
     return result
 
 
-def orthogonal(a: torch.Tensor, tau: torch.Tensor, columns: int) -> torch.Tensor:
-    """The first columns of the Q that the reflections in A make."""
-    batch, m, _ = a.shape
+def orthogonal(a: torch.Tensor, tau: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """Fills Q with the first columns of the orthogonal matrix that the reflections in A make."""
+    batch, m, columns = q.shape
     count = tau.shape[-1]
     tile = _tile(m, columns) if count and columns and batch else None
     if tile is not None:
-        return _reflect_tile(a, tau, a.new_empty(batch, m, columns), tile, identity=True)
-    q = torch.eye(m, columns, device=a.device).repeat(batch, 1, 1)
+        return _reflect_tile(a, tau, q, tile, identity=True)
+    q.copy_(torch.eye(m, columns, device=a.device))
     for start in reversed(range(0, count, PANEL)):
         if q.numel() == 0:
             break

@@ -97,5 +97,5 @@ def _blocked(
 def completed(w: torch.Tensor) -> torch.Tensor:
     """Orthonormal columns that agree with those of W that are not zero."""
     r, tau = qr.factor(w)
-    q = qr.orthogonal(r, tau, w.shape[-1])
+    q = qr.orthogonal(r, tau, torch.empty_like(r))
     return torch.where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0)[:, None, :] * q
