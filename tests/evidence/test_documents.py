@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anymetal.linalg
 import anymetal.ops  # noqa: F401  (declares the operators)
 from anymetal.evidence.judge import TIMES_TORCH
 from anymetal.ops.declare import OPERATORS

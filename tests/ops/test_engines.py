@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 from judging import called, tensors_of
-from test_operators import fresh, made, results_of, some
+from test_operators import OPERATORS, fresh, made, results_of, some
 
 import anymetal
 from anymetal.launch.kernel import Kernel
-from anymetal.ops.declare import OPERATORS, AnyOperator
+from anymetal.ops.declare import AnyOperator
 from anymetal.ops.declare.kernel_file import KernelFile
 
 BASICS = """

@@ -14,6 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import torch
 
+import anymetal.linalg
 import anymetal.ops  # noqa: F401  (declares the operators, in every process)
 from anymetal.evidence.health import Health, Plan, examine
 from anymetal.ops.declare import OPERATORS, AnyOperator
