@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from anymetal import compile_shader
+from anymetal import check, compile_shader
 from anymetal.engines import compiler
 from anymetal.engines.registry import FRONTENDS
 from anymetal.msl import frontend
@@ -128,3 +128,16 @@ def test_large_library_is_checked_without_its_instances(
     assert x.item() == 1
     with pytest.raises(SyntaxError, match="nothing"):
         _ = lib.f_float
+
+
+def test_source_under_another_name_has_the_same_code(fresh: Path, calls: list[str]) -> None:
+    run()
+    forget()
+    calls.clear()
+    x = torch.ones(4)
+    compile_shader(SOURCE, name="other.metal").add(x, 2.0)
+    assert "compile_program" not in calls
+    with check() as report:
+        compile_shader(SOURCE, name="other.metal").add(x, 2.0, threads=5)
+    places = [finding.place.position for finding in report.findings]
+    assert {place.file for place in places if place} == {"other.metal"}

@@ -42,7 +42,7 @@ class Compiler:
         self._frontend = registry.FRONTENDS[type(source)]
         self._lock = threading.RLock()
         self.outline = self._make_outline()
-        self._key = digest_of(_source_key(source), *(d for _, d in self.outline.dependencies))
+        self._key = digest_of(_text_key(source), *(d for _, d in self.outline.dependencies))
 
     def compile(
         self,
@@ -58,7 +58,8 @@ class Compiler:
         chosen = choose.choice(instrumentation, engine)
         values = json.dumps(sorted((name, repr(value)) for name, value in constants.items()))
         kind, more = instrumentation.name, instrumentation.key
-        key = digest_of(self._key, kernel, values, chosen.name, kind, more)
+        quoted = self.source.name if instrumentation.quotes else ""
+        key = digest_of(self._key, quoted, kernel, values, chosen.name, kind, more)
         with self._lock:
             # The key names the instrumentation, so what is found is of its kind.
             found: E | None = _alive.get(key)  # type: ignore[assignment]
@@ -122,9 +123,14 @@ def _outline(note: dict[str, Any]) -> Outline:
 
 
 def _source_key(source: Source) -> str:
+    return digest_of(_text_key(source), source.name)
+
+
+def _text_key(source: Source) -> str:
+    """All that decides about code. The source's name stands in messages alone, but for __FILE__."""
     options = [
         type(source).__name__,
-        source.name,
+        source.name if "__FILE__" in source.text else "",
         [str(path) for path in source.include_dirs],
         source.defines,
         source.fast_math,

@@ -95,6 +95,10 @@ class Instrumentation(Protocol[E_co]):
     def kept(self) -> bool:
         """Whether the result can be kept on disk."""
 
+    @property
+    def quotes(self) -> bool:
+        """Whether the result names places in the source: it is another one for another name."""
+
     def compile(self, program: Program, engine: Engine, *, patient: bool) -> E_co:
         """The program with what belongs to this instrumentation."""
 
@@ -125,6 +129,7 @@ class Plain:
 
     name, key, engine = "executable", "", ""
     optimise = kept = True
+    quotes = False
 
     def compile(self, program: Program, engine: Engine, *, patient: bool) -> Executable:
         return engine.compile(program, patient=patient)

@@ -78,7 +78,7 @@ class Counted:
     atomic, so it runs on one processor, thread by thread."""
 
     name, key, engine = "counted", "", "coroutine"
-    optimise, kept = True, False
+    optimise, kept, quotes = True, False, False
 
     def compile(self, program: Program, engine: Engine, *, patient: bool) -> CountedExecutable:
         return CountedExecutable(program, engine)
