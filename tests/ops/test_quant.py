@@ -469,7 +469,7 @@ def test_products_that_cannot_be_say_why() -> None:
     for error, message, args in wrong:
         with pytest.raises(error, match=f"quantized_linear: argument {message}"):
             ops.quantized_linear(*args)
-    with pytest.raises(ValueError, match=r"'activation' expects 'none', .*, got 'relu'"):
+    with pytest.raises(ValueError, match=r"'activation' expects None, .*, got 'relu'"):
         ops.quantized_linear(x, q, activation="relu")
 
 

@@ -143,7 +143,7 @@ def test_layers_that_cannot_be_say_why() -> None:
         ops.QuantizedLinear(100, 4)
     with pytest.raises(ValueError, match=r"'group_size' expects 32, 64, 128 .*, got 16"):
         ops.QuantizedLinear(64, 4, group_size=16)
-    with pytest.raises(ValueError, match=r"'activation' expects 'none', .*, got 'relu'"):
+    with pytest.raises(ValueError, match=r"'activation' expects None, .*, got 'relu'"):
         ops.QuantizedLinear(64, 4, activation="relu")
     with pytest.raises(TypeError, match=r"'linear' expects an nn.Linear, got Conv1d"):
         ops.QuantizedLinear.from_float(nn.Conv1d(1, 1, 1), "int4")  # type: ignore[arg-type]
