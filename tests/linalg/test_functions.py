@@ -235,9 +235,7 @@ def test_large_kernels_are_silent_under_the_checker(monkeypatch: pytest.MonkeyPa
         lambda: linalg.cholesky(a @ a.mT),
         lambda: linalg.inv(a),
         lambda: linalg.qr(a[:, :70]),
-        lambda: linalg.qr(a[:40, :40]),
         lambda: linalg.eigh(a[:40, :40]),
-        lambda: linalg.eigh(a[:66, :66]),
         lambda: linalg.svd(a[:40, :40]),
     )
     with anymetal.check(outputs=()) as report:
