@@ -34,8 +34,8 @@ def filled(operator: AnyOperator) -> list[Case]:
 
 @each_operator
 def test_health(name: str) -> None:
-    """All dtypes and cases against float64, gradients, opcheck, and the checker."""
-    health = examine(OPERATORS[name], Plan(CPU, cases=0))
+    """All dtypes against float64, gradients, opcheck, and the checker; all cases in `health`."""
+    health = examine(OPERATORS[name], Plan(CPU, cases=3))
     assert health.passed, health.findings
 
 
