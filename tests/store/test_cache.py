@@ -225,6 +225,27 @@ def test_store_of_an_earlier_version_is_taken_over(
     assert not entry.exists()
 
 
+def test_store_that_another_process_is_marking_is_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / cache.MARKER).write_text("")  # opened, and not written yet
+    (tmp_path / "device-0123456789abcdef.lock").write_text("")
+    monkeypatch.setenv("ANYMETAL_CACHE_DIR", str(tmp_path))
+    assert default_store().directory == tmp_path
+
+
+def _takes(place: Path) -> bool:
+    os.environ["ANYMETAL_CACHE_DIR"] = str(place)
+    return default_store().persistent
+
+
+def test_processes_that_start_at_once_share_a_store(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    with context.Pool(4) as pool:
+        for number in range(40):
+            assert all(pool.map(_takes, [tmp_path / str(number)] * 4, chunksize=1))
+
+
 def test_files_of_others_in_a_store_survive(tmp_path: Path) -> None:
     store = Store(tmp_path / "cache", 200_000)
     store.put("executable", KEY, {}, b"x")

@@ -255,8 +255,13 @@ def _foreign(directory: Path) -> str | None:
 
 
 def _holds_only_entries(directory: Path) -> bool:
-    """Whether it is empty, or a store of a version that set no marker."""
-    children = [child for child in directory.iterdir() if not _LOCK_NAME.fullmatch(child.name)]
+    """Whether it is empty, a store of a version that set no marker, or one that another process
+    is marking right now."""
+    children = [
+        child
+        for child in directory.iterdir()
+        if child.name != MARKER and not _LOCK_NAME.fullmatch(child.name)
+    ]
     files = {
         Path(folder, name)
         for child in children
