@@ -6,6 +6,7 @@
 #   make thorough     headers, random kernels and operators whole; `make test` has samples
 #   make checked      the operators' tests again, the first launch of every kernel under the checker
 #   make engines      the operators' tests again, on the reference engine
+#   make attack       hostile sources, planted defects, damaged caches, endurance; long
 #   make lint         formatting, style, types, dead code and the changelog
 #   make conformance  compile the kernels of a published package and of torch's headers
 #   make op-db        torch's own operator samples on the virtual mps device, against the CPU
@@ -29,7 +30,7 @@ C_SOURCES = $(shell find src/anymetal/msl/include -type f) \
     -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.mm' -o -name '*.metal' -o -name '*.cl')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick thorough checked engines lint format conformance op-db bench linalg clean
+.PHONY: help demo test quick thorough checked engines attack lint format conformance op-db bench linalg clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q' | head -1
@@ -52,6 +53,9 @@ checked: $(VENV)/.developer
 
 engines: $(VENV)/.developer
 	ANYMETAL_TEST_ENGINE=coroutine $(BIN)/python -m pytest tests/ops $(WORKERS)
+
+attack: $(VENV)/.developer
+	$(BIN)/python -m tests.attack --apart
 
 lint: $(VENV)/.developer
 	$(BIN)/ruff check .

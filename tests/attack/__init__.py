@@ -1,0 +1,1 @@
+"""Hostile sources, planted defects, correct kernels, damaged caches, endurance: see README.md."""

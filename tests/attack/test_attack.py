@@ -1,0 +1,31 @@
+"""A sample of the attack; `make attack` runs all of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from .__main__ import judged
+from .cases import FOLDER, hostile_files
+from .sources import generated
+from .worker import Worker
+
+STEP = 1 if os.environ.get("ANYMETAL_TEST_ALL") else 7
+
+
+def test_hostile_sources_end_as_promised() -> None:
+    """Of each family of cases one; which one depends on nothing but the order."""
+    cases = [*hostile_files(), *generated()][::STEP]
+    with Worker() as worker:
+        wrong = {case.name: [*filter(None, judged(worker, case))] for case in cases}
+    assert not {name: faults for name, faults in wrong.items() if faults}
+
+
+@pytest.mark.parametrize("folder", ["planted", "correct"])
+def test_checker_finds_what_is_there_and_nothing_else(folder: str) -> None:
+    files: list[Path] = sorted((FOLDER / folder).glob("*.metal"))[::STEP]
+    with Worker() as worker:
+        answers = {path.stem: worker.ask(path, "checked") for path in files}
+    assert not {name: text for name, text in answers.items() if text != "as expected"}
