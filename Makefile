@@ -6,7 +6,7 @@
 #   make thorough     headers, random kernels and operators whole; `make test` has samples
 #   make checked      the operators' tests again, the first launch of every kernel under the checker
 #   make engines      the operators' tests again, on the reference engine
-#   make attack       hostile sources, planted defects, damaged caches, endurance; long
+#   make attack       hostile sources, planted defects, correct kernels; long
 #   make lint         formatting, style, types, dead code and the changelog
 #   make conformance  compile the kernels of a published package and of torch's headers
 #   make op-db        torch's own operator samples on the virtual mps device, against the CPU
