@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from anymetal.ops.activations import *  # noqa: F403
     from anymetal.ops.attention import *  # noqa: F403
     from anymetal.ops.basics import *  # noqa: F403
+    from anymetal.ops.losses import *  # noqa: F403
     from anymetal.ops.matmul import *  # noqa: F403
     from anymetal.ops.norms import *  # noqa: F403
     from anymetal.ops.paged import *  # noqa: F403

@@ -1,0 +1,197 @@
+"""Parts of a training step beside torch's on the CPU: `python benchmarks/training.py [--json F]`.
+
+Ratios of minima, with the two taking turns in one run. Traffic is what our kernels ask of memory,
+over the least that the step needs; memory is the virtual device's, over that of the logits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from anymetal import ops
+from anymetal.evidence.machine import describe
+from anymetal.evidence.timing import LONG, measure
+from anymetal.launch.guarded import watched
+
+Call = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One step: minima in milliseconds, by contender; ours is the first."""
+
+    step: str
+    milliseconds: dict[str, float]
+    traffic: float | None = None
+    memory: float | None = None  # the device's peak over that of the logits
+    goals: dict[str, float] = field(default_factory=dict)  # of `ratio`, `traffic`, `memory`
+
+    @property
+    def ratio(self) -> float:
+        """Our time over that of the fastest of the others."""
+        ours, *others = self.milliseconds.values()
+        return ours / min(others)
+
+    def missed(self) -> list[str]:
+        return [name for name, goal in self.goals.items() if (getattr(self, name) or 0) > goal]
+
+
+class Step(ABC):
+    """A part of a training step that is timed: one class each."""
+
+    title: str
+    goals: ClassVar[dict[str, float]] = {}
+
+    @abstractmethod
+    def contenders(self) -> dict[str, Call]:
+        """What takes turns; ours is the first."""
+
+    def least_bytes(self) -> int | None:
+        """The least memory traffic, where it is compared."""
+        return None
+
+    def memory(self) -> float | None:
+        """The device's peak over that of the logits, where it is compared."""
+        return None
+
+    def row(self, rounds: int) -> Row:
+        calls = self.contenders()
+        times = measure(calls, rounds=rounds, **LONG)
+        milliseconds = {name: each.minimum / 1e3 for name, each in times.items()}
+        return Row(self.title, milliseconds, self.traffic(calls), self.memory(), self.goals)
+
+    def traffic(self, calls: dict[str, Call]) -> float | None:
+        least = self.least_bytes()
+        if least is None:
+            return None
+        with watched(counting=True) as launches:
+            next(iter(calls.values()))()
+        return sum(launch.moved_bytes or 0 for launch in launches) / least
+
+
+class CrossEntropy(Step):
+    title = "cross_entropy 4096 x 32000, forward and backward"
+    goals: ClassVar = {"ratio": 1.0, "traffic": 1.1}
+
+    def __init__(self, rows: int = 4096, classes: int = 32000) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.logits = torch.randn(rows, classes, generator=generator).requires_grad_()
+        self.target = torch.randint(0, classes, (rows,), generator=generator)
+
+    def contenders(self) -> dict[str, Call]:
+        def step(loss: Callable[[Tensor, Tensor], Tensor]) -> Call:
+            return lambda: torch.autograd.grad(loss(self.logits, self.target), self.logits)
+
+        return {"ours": step(ops.cross_entropy), "torch": step(F.cross_entropy)}
+
+    def least_bytes(self) -> int:
+        """Read for the loss; read and written for the gradient."""
+        return 3 * self.logits.nbytes
+
+
+class LinearCrossEntropy(Step):
+    title = "linear_cross_entropy 2048 x 1024 x 32000, forward and backward"
+    goals: ClassVar = {"memory": 0.1}
+
+    def __init__(self, rows: int = 2048, columns: int = 1024, classes: int = 32000) -> None:
+        self.sizes = (rows, columns, classes)
+        self.input, self.weight, self.target = linear_problem(*self.sizes)
+
+    def contenders(self) -> dict[str, Call]:
+        leaves = (self.input, self.weight)
+
+        def ours() -> object:
+            loss = ops.linear_cross_entropy(self.input, self.weight, self.target)
+            return torch.autograd.grad(loss, leaves)
+
+        def torchs() -> object:
+            loss = F.cross_entropy(F.linear(self.input, self.weight), self.target)
+            return torch.autograd.grad(loss, leaves)
+
+        return {"ours": ours, "torch": torchs}
+
+    def memory(self) -> float:
+        """Of 128k classes, in a process of its own, since the device stays enabled."""
+        command = [sys.executable, __file__, "--memory-of-classes", "131072"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return float(done.stdout.split()[-1])
+
+
+def linear_problem(rows: int, columns: int, classes: int) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    input = torch.randn(rows, columns, generator=generator)
+    weight = torch.randn(classes, columns, generator=generator) / columns**0.5
+    target = torch.randint(0, classes, (rows,), generator=generator)
+    return input.requires_grad_(), weight.requires_grad_(), target
+
+
+def extra_memory(classes: int, rows: int = 2048, columns: int = 64) -> float:
+    """What linear_cross_entropy takes beside its arguments and gradients, over the logits."""
+    from anymetal import device  # noqa: PLC0415  (the device stays enabled)
+
+    device.enable()
+    tensors = [t.detach().to("mps") for t in linear_problem(rows, columns, classes)]
+    input, weight, target = tensors[0].requires_grad_(), tensors[1].requires_grad_(), tensors[2]
+    torch.mps.empty_cache()
+    before = torch.mps.driver_allocated_memory()
+    ops.linear_cross_entropy(input, weight, target).backward()
+    torch.mps.synchronize()
+    extra = torch.mps.driver_allocated_memory() - before - input.nbytes - weight.nbytes
+    return extra / (4 * rows * classes)
+
+
+STEPS: dict[str, type[Step]] = {
+    "cross_entropy": CrossEntropy,
+    "linear_cross_entropy": LinearCrossEntropy,
+}
+
+
+def table(found: list[Row]) -> Table:
+    result = Table(title="milliseconds, minimum; below 1 ours is faster")
+    for heading in ("step", "ours", "others", "ratio", "traffic", "memory", "missed"):
+        result.add_column(heading, justify="right")
+    for row in found:
+        (_, ours), *others = row.milliseconds.items()
+        beside = ", ".join(f"{name} {time:.1f}" for name, time in others)
+        shares = ["-" if each is None else f"{each:.3f}" for each in (row.traffic, row.memory)]
+        result.add_row(
+            row.step, f"{ours:.1f}", beside, f"{row.ratio:.2f}", *shares, ", ".join(row.missed())
+        )
+    return result
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", nargs="*", choices=list(STEPS), default=list(STEPS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--memory-of-classes", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.memory_of_classes:
+        Console().print(extra_memory(options.memory_of_classes))
+        return 0
+    found = [STEPS[name]().row(options.rounds) for name in options.steps]
+    Console().print(table(found))
+    if options.json:
+        machine = asdict(describe(torch.device("cpu")))
+        listed = [{**asdict(row), "ratio": row.ratio} for row in found]
+        options.json.write_text(json.dumps({"machine": machine, "rows": listed}, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
