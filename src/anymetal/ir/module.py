@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from anymetal.ir.instruction import Instruction
@@ -49,14 +49,34 @@ class Block:
         return next(n for n, other in enumerate(self.instructions) if other is place)
 
 
-class Function:
-    """A function definition."""
+@dataclass(frozen=True)
+class UnreadBody:
+    """The text between a function's braces, and what makes blocks of it."""
 
-    def __init__(self, header: str | Signature, blocks: list[Block] | None = None) -> None:
+    text: str
+    read: Callable[[Function, str], list[Block]]
+
+
+class Function:
+    """A function definition. A body that nobody looks at is written back as it was."""
+
+    def __init__(
+        self, header: str | Signature, body: list[Block] | UnreadBody | None = None
+    ) -> None:
         self._header = header if isinstance(header, str) else ""
         self._signature = None if isinstance(header, str) else header
-        self.blocks = blocks if blocks is not None else []
+        self._body: list[Block] | UnreadBody = [] if body is None else body
         self._names: set[str] | None = None
+
+    @property
+    def blocks(self) -> list[Block]:
+        if isinstance(self._body, UnreadBody):
+            self._body = self._body.read(self, self._body.text)
+        return self._body
+
+    @blocks.setter
+    def blocks(self, blocks: list[Block]) -> None:
+        self._body = blocks
 
     # ---- the head ----------------------------------------------------------------------------
 
@@ -154,6 +174,8 @@ class Function:
         entry[first:first] = new
 
     def __str__(self) -> str:
+        if isinstance(self._body, UnreadBody):
+            return f"{self.header}\n{self._body.text}\n}}"
         lines = [self.header]
         for block in self.blocks:
             lines.append(f"{block.label}:")

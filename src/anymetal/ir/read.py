@@ -10,29 +10,47 @@ import re
 from collections.abc import Iterator
 
 from anymetal.ir.instruction import Instruction
-from anymetal.ir.module import Block, Function, Module
+from anymetal.ir.module import Block, Function, Module, UnreadBody
 
+_DEFINE = "define "
 _LABEL = re.compile(r'^([-\w.$]+|"[^"]*"):')
 
 
 def parse(text: str) -> Module:
-    """Reads a module printed by LLVM."""
+    """Reads a module printed by LLVM; the bodies of functions when somebody asks for them."""
     parts: list[str | Function] = []
-    lines = iter(text.split("\n"))
-    for line in lines:
-        if line.startswith("define ") and line.endswith("{"):
-            parts.append(_parse_function(line, lines))
-        else:
-            parts.append(line)
+    at = 0
+    while (start := _next_function(text, at)) >= 0:
+        parts += text[at:start].split("\n")[:-1]
+        head = text.index("\n", start)
+        end = _closing_brace(text, head)
+        header = text[start:head]
+        if end < 0:
+            raise ValueError(f"a function has no closing brace: {header}")
+        parts.append(Function(header, UnreadBody(text[head + 1 : end], _read_blocks)))
+        at = end + len("\n}\n")
+    parts += text[at:].split("\n")
     return Module(parts)
 
 
-def _parse_function(header: str, lines: Iterator[str]) -> Function:
-    function = Function(header)
-    blocks = function.blocks
+def _next_function(text: str, at: int) -> int:
+    """Where the next definition begins, -1 where there is none."""
+    if text.startswith(_DEFINE, at):
+        return at
+    found = text.find(f"\n{_DEFINE}", at)
+    return found if found < 0 else found + 1
+
+
+def _closing_brace(text: str, at: int) -> int:
+    """Where the line ends before the brace that stands alone, -1 where there is none."""
+    found = text.find("\n}\n", at)
+    return len(text) - 2 if found < 0 and text.endswith("\n}") else found
+
+
+def _read_blocks(function: Function, body: str) -> list[Block]:
+    blocks: list[Block] = []
+    lines = iter(body.split("\n"))
     for line in lines:
-        if line == "}":
-            return function
         stripped = line.strip()
         if not stripped or stripped[0] == ";":
             continue
@@ -44,7 +62,7 @@ def _parse_function(header: str, lines: Iterator[str]) -> Function:
         if stripped.startswith("switch ") and "]" not in stripped:
             stripped = " ".join([stripped, *_until_bracket(lines)])
         blocks[-1].instructions.append(Instruction(stripped))
-    raise ValueError(f"function {function.name!r} has no closing brace")
+    return blocks
 
 
 def _until_bracket(lines: Iterator[str]) -> Iterator[str]:

@@ -118,7 +118,7 @@ class Simdgroup:
         group = layout.Group(size=(32, 1, 1), nominal_size=(32, 1, 1), groups=(1, 1, 1))
         thread = layout.Thread(simd=ctypes.addressof(simd), group=ctypes.addressof(group))
         table = (ctypes.c_void_p * max(len(buffers), 1))(*map(ctypes.addressof, buffers))
-        code = jit.LoadedCode(jit.object_code(jit.in_registers(text), 1, vectorise=False))
+        code = jit.LoadedCode(jit.vector_code(text))
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
         kind(code.address(THREAD_MAIN))(ctypes.addressof(table), ctypes.addressof(thread))
 

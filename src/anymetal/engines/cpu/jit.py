@@ -94,17 +94,6 @@ def _has_variables(function: llvm.ValueRef) -> bool:
     return any(i.opcode == "alloca" for block in function.blocks for i in block.instructions)
 
 
-def in_registers(ir: str) -> str:
-    """A module whose variables have become registers."""
-    with _lock:
-        module = llvm.parse_assembly(ir)
-        manager = llvm.create_new_module_pass_manager()
-        manager.add_sroa_pass()
-        manager.add_simplify_cfg_pass()
-        _run(manager, module)
-        return str(module)
-
-
 def _folding() -> llvm.ModulePassManager:
     manager = llvm.create_new_module_pass_manager()
     manager.add_sccp_pass()
@@ -120,9 +109,7 @@ def _run(manager: llvm.ModulePassManager, module: llvm.ModuleRef) -> None:
     manager.run(module, builder)
 
 
-def object_code(
-    ir: str, level: int = 3, linked: str | None = None, *, vectorise: bool = True
-) -> bytes:
+def object_code(ir: str, level: int = 3, linked: str | None = None) -> bytes:
     """Optimises a module, coroutines included, and compiles it for this processor.
 
     `linked` is a second module whose functions the first one may call and inline.
@@ -131,13 +118,28 @@ def object_code(
         module = llvm.parse_assembly(ir)
         if linked is not None:
             module.link_in(llvm.parse_assembly(linked))
-        # Coroutines are split before anything is optimised: loop invariants moved across a suspend
-        # would have to be kept in every thread's frame (matmul 512^3: 384 bytes a frame, not 128).
-        _run_pipeline(module, _target_machine(0), 0)
-        module = _with_private_frames(module)
-        machine = _target_machine(level)
-        _run_pipeline(module, machine, level, vectorise=vectorise)
-        return bytes(machine.emit_object(_without_traps_for_the_generator(module)))
+        return _compiled(module, level, vectorise=True)
+
+
+def vector_code(ir: str) -> bytes:
+    """Likewise for code that is written in vectors, and keeps its values in variables."""
+    with _lock:
+        module = llvm.parse_assembly(ir)
+        manager = llvm.create_new_module_pass_manager()
+        manager.add_sroa_pass()
+        manager.add_simplify_cfg_pass()
+        _run(manager, module)
+        return _compiled(module, level=1, vectorise=False)
+
+
+def _compiled(module: llvm.ModuleRef, level: int, *, vectorise: bool) -> bytes:
+    # Coroutines are split before anything is optimised: loop invariants moved across a suspend
+    # would have to be kept in every thread's frame (matmul 512^3: 384 bytes a frame, not 128).
+    _run_pipeline(module, _target_machine(0), 0)
+    module = _with_private_frames(module)
+    machine = _target_machine(level)
+    _run_pipeline(module, machine, level, vectorise=vectorise)
+    return bytes(machine.emit_object(_without_traps_for_the_generator(module)))
 
 
 def _with_private_frames(module: llvm.ModuleRef) -> llvm.ModuleRef:
@@ -145,10 +147,13 @@ def _with_private_frames(module: llvm.ModuleRef) -> llvm.ModuleRef:
 
     Told so, it keeps what a loop carries in registers instead of writing it to the frame each time.
     """
-    text = str(module)
-    if f"@{_SPLIT}" not in text:
+    try:
+        module.get_function(f"{_SPLIT}resume")
+    except NameError:
         return module
-    read = parse(text)
+    # Each part begins as a copy of the whole: what it cannot reach goes before anybody reads it.
+    _run(_folding(), module)
+    read = parse(str(module))
     for function in read.functions:
         if function.name.startswith(_SPLIT):
             frame = function.parameters[0]

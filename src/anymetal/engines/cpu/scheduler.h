@@ -55,6 +55,7 @@ struct GroupState {
     for (unsigned s = 0; s < group.simdgroups; ++s) {
       place_simdgroup(s);
       kernel(buffers, &threads[s], handle_of(s), nullptr);
+      resume(s);
     }
     for (bool waiting = true; waiting;) {
       waiting = false;
@@ -146,8 +147,10 @@ struct GroupState {
     unsigned first = s * AM_SIMD_WIDTH, lanes = lanes_of(s);
     simds[s].index = s;
     simds[s].threads = lanes;
-    for (unsigned lane = 0; lane < lanes; ++lane)
-      kernel(buffers, &threads[first + lane], frames + (first + lane) * frame_size, nullptr);
+    for (unsigned lane = 0; lane < lanes; ++lane) {
+      kernel(buffers, &threads[first + lane], handle_of(first + lane), nullptr);
+      resume(first + lane);
+    }
   }
 
   void resume(unsigned index) const {

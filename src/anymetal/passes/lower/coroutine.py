@@ -4,6 +4,10 @@ Each `am_suspend` becomes `llvm.coro.suspend` after the thread has written down 
 site number in loop-aware order, and what it waits for. The scheduler (engines/cpu/scheduler.h)
 resumes the lanes at the lowest site first.
 
+A thread also stands still before its first instruction. LLVM makes one function of what comes
+before the first suspend and another of all that follows one; a barrier in a loop would have the
+kernel compiled twice.
+
 Lanes that diverge around a collective inside a loop must reconverge before the next iteration: else
 a lane that skipped it would take part in the next iteration's collective with the others. Loops in
 which a collective does not dominate the latch get one more suspend there.
@@ -237,7 +241,8 @@ def _beginning(variables: list[Instruction], first: str, alignment: int) -> list
     ask.store(ask.call(I64, "llvm.coro.size.i64", name="%coro.size"), _SIZE, align=8)
     ask.ret(NULL)
     start.call(PTR, "llvm.coro.begin", [token, _FRAME], name=_HANDLE.text)
-    start.jump(first)
+    placed = _suspend(start, final=False, name="%coro.placed")
+    start.switch(placed, "coro.leave", {0: first})
     return [
         Block("coro.entry", entry.made),
         Block("coro.ask", ask.made),

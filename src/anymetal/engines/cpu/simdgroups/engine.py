@@ -108,7 +108,7 @@ class _Written:
     def _machine_code(self) -> bytes:
         if self.result.has_barriers:
             make_coroutine(self.module, _FRAME_ALIGNMENT)
-        return jit.object_code(jit.in_registers(str(self.module)), level=1, vectorise=False)
+        return jit.vector_code(str(self.module))
 
 
 def _write(ir: str, shape: GroupShape, heaviest: int) -> _Written:
