@@ -32,6 +32,10 @@ class KernelTimeout(AnymetalError, RuntimeError):
     """A kernel made no progress for longer than the time limit."""
 
 
+class KernelFault(AnymetalError, RuntimeError):
+    """A kernel touched memory that is not there, or used up its stack."""
+
+
 class EngineError(AnymetalError, RuntimeError):
     """An engine cannot run this kernel."""
 

@@ -4,12 +4,11 @@
 #pragma once
 
 #include "findings.h"
+#include "layout.h"
 #include "plain_path.h"
 #include "slow_path.h"
 #include "state.h"
 #include "system.h"
-
-constexpr long kStackBytes = 1 << 20;  // of a worker's stack, below the frame that starts a launch
 
 struct Listener {
   am_checked_launch* launch;
@@ -29,7 +28,7 @@ struct Listener {
     }
     launch->own[0] = {frames, frames + frame_bytes};
     char* here = (char*)__builtin_frame_address(0);
-    launch->own[1] = {here - kStackBytes, here};
+    launch->own[1] = {here - AM_STACK_BYTES, here};
   }
 
   void group_started(const am_group&, unsigned long number) {

@@ -9,10 +9,10 @@ from typing import Any
 
 from anymetal import settings
 from anymetal.engines.contract import Sizes
-from anymetal.engines.cpu.layout import CALL_PART, LogSink, Outcome
+from anymetal.engines.cpu.layout import CALL_PART, STACK_BYTES, LogSink, Outcome
 from anymetal.engines.cpu.messages import deliver
 from anymetal.engines.cpu.runtime import Runtime
-from anymetal.errors import KernelTimeout
+from anymetal.errors import KernelFault, KernelTimeout
 from anymetal.nouns import SIMDGROUP, Argument
 
 _MAIN_THREAD = threading.main_thread().ident
@@ -76,6 +76,18 @@ class CpuExecutable(ABC):
                 f"kernel '{self.name}' finished no threadgroup for {limit:g} s and was stopped; "
                 f"set {settings.TIME_LIMIT.variable} (seconds, 0 for no limit) if it is meant to "
                 "take that long"
+            )
+        if outcome == Outcome.FAULTED:
+            raise KernelFault(
+                f"kernel '{self.name}' touched an address where there is no memory and was stopped;"
+                " what it wrote before that stays written, perhaps outside of its buffers. Run it"
+                " under `anymetal check`, or inside `with anymetal.check() as report:`, to see the"
+                " line"
+            )
+        if outcome == Outcome.STACK_OVERFLOW:
+            raise KernelFault(
+                f"kernel '{self.name}' needs more than {STACK_BYTES >> 20} MiB of stack and was"
+                " stopped: a function that calls itself too often?"
             )
         assert outcome == Outcome.NO_MEMORY
         raise MemoryError(f"kernel '{self.name}': not enough memory for its threads")

@@ -24,6 +24,7 @@ _SPLIT = f"{COROUTINE}."
 def _initialise() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()  # the runtime changes stacks in assembly
     # LLVM gives up on the question whether a pointer escapes after 100 uses, and the frame of a
     # checked kernel has more: matmul 512^3 would reload six values of its frame in every iteration.
     llvm.set_option("anymetal", "-capture-tracking-max-uses-to-explore=4000")

@@ -2,12 +2,16 @@
 // clang-format off
 #pragma once
 
+constexpr unsigned AM_STACK_BYTES = 67108864u;
+
 // How a run ended.
 enum am_outcome : unsigned {
   AM_RUN_FINISHED = 0,
   AM_RUN_INTERRUPTED = 1,
   AM_RUN_TIMED_OUT = 2,
   AM_RUN_NO_MEMORY = 3,
+  AM_RUN_FAULTED = 4,
+  AM_RUN_STACK_OVERFLOW = 5,
 };
 
 // Where os_log messages of a launch are collected until Python formats them.

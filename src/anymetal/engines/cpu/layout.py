@@ -8,6 +8,10 @@ from anymetal.machine.layout import THREADGROUP_ARGUMENTS
 from anymetal.machine.table import Enum, Enumeration, Header, Structure, member, packer, table
 
 
+STACK_BYTES = 64 << 20  # of each worker: simdgroups keep what 32 threads declare in one frame
+MAX_PRIVATE_BYTES = 512 << 10
+
+
 class Outcome(Enumeration):
     """How a run ended."""
 
@@ -15,6 +19,8 @@ class Outcome(Enumeration):
     INTERRUPTED = 1
     TIMED_OUT = 2
     NO_MEMORY = 3
+    FAULTED = 4
+    STACK_OVERFLOW = 5
 
 
 @table("LogSink")
@@ -68,6 +74,7 @@ KERNEL_PART = packer(Launch, "kernel", "dynamic_memory")
 HEADER = Header(
     Path(__file__).with_name("layout.h"),
     "engines/cpu/layout.py",
+    constants={"AM_STACK_BYTES": STACK_BYTES},
     enums=(Enum.of(Outcome, "am_outcome", "AM_RUN_"),),
     structures=(LogSink, LogRecord, Launch),
 )

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from anymetal.engines.cpu import jit
+from anymetal.engines.cpu.layout import MAX_PRIVATE_BYTES
 from anymetal.errors import LimitError
 from anymetal.ir import Module
 from anymetal.nouns import MAX_GROUP_SIZE, Position, Program
@@ -45,6 +46,7 @@ def lower(module: Module, program: Program) -> tuple[dict[str, Any], dict[int, t
             f"the limit is {MAX_THREADGROUP_BYTES}",
             _first_beyond(program, places),
         )
+    _refuse_large_frames(module, program)
     run(module, _arithmetic())
     metadata = {
         "name": program.name,
@@ -55,6 +57,21 @@ def lower(module: Module, program: Program) -> tuple[dict[str, Any], dict[int, t
         "arguments": [asdict(argument) for argument in program.arguments],
     }
     return metadata, places
+
+
+def _refuse_large_frames(module: Module, program: Program) -> None:
+    """What a thread declares must fit on the stack that kernels run on, for 32 threads at once."""
+    layout = module.layout()
+    for function in module.functions:
+        variables = [i for i in function.instructions() if i.opcode == "alloca"]
+        size = sum(layout.size(i.element) for i in variables if i.element is not None)
+        if size > MAX_PRIVATE_BYTES:
+            raise LimitError(
+                f"kernel '{program.name}': arrays and variables of one thread take {size} bytes;"
+                f" at most {MAX_PRIVATE_BYTES} are run here. Metal names no limit, but a GPU keeps"
+                " such arrays in device memory for every thread: pass a buffer",
+                program.entry.position,
+            )
 
 
 def _arithmetic() -> list[Pass]:

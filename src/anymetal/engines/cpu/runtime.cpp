@@ -5,9 +5,11 @@
 // it needs of the system (threads, signals, memory) is declared in system.h.
 #include <anymetal/machine.h>
 
+#include "faults.h"
 #include "layout.h"
 #include "log_sink.h"
 #include "scheduler.h"
+#include "stack.h"
 #include "system.h"
 
 namespace {
@@ -30,7 +32,9 @@ struct Run {
 // of.
 struct Worker {
   GroupState state;
+  KernelStack stack;
   JumpBuffer escape;
+  unsigned taken;     // atomic: some thread works with it
   Run* run;           // atomic
   unsigned busy_log;  // atomic: inside am_log, must not be jumped out of
   PthreadHandle thread;
@@ -43,6 +47,7 @@ struct Pool {
   Mutex launches;  // held by the launch that uses the pool
   Worker* workers[kMaxWorkers];
   unsigned started;   // pool threads that exist, besides callers
+  unsigned kept;      // of those, how many stay when they have nothing to do
   unsigned wanted;    // pool threads the current job wants
   unsigned joined;    // of those, how many took it
   unsigned left;      // and how many are through
@@ -160,10 +165,17 @@ void take_groups(Worker& worker, Run& run) {
   }
 }
 
+// The first reason to stop is the one that counts.
+void stop(Run& run, am_outcome why) {
+  int none = AM_RUN_FINISHED;
+  __atomic_compare_exchange_n(&run.stop, &none, (int)why, false, __ATOMIC_SEQ_CST,
+                              __ATOMIC_SEQ_CST);
+}
+
 // Works on the launch until it is done or stopped; a stop may jump out of the kernel.
-__attribute__((noinline)) void work_on(Worker& worker, Run& run) {
+__attribute__((noinline)) void work(Worker& worker, Run& run) {
   if (!prepare_worker(worker, run)) {
-    __atomic_store_n(&run.stop, (int)AM_RUN_NO_MEMORY, __ATOMIC_RELAXED);
+    stop(run, AM_RUN_NO_MEMORY);
     return;
   }
   if (_setjmp(&worker.escape) == 0) {
@@ -171,6 +183,22 @@ __attribute__((noinline)) void work_on(Worker& worker, Run& run) {
     take_groups(worker, run);
   }
   __atomic_store_n(&worker.run, (Run*)nullptr, __ATOMIC_SEQ_CST);
+}
+
+struct Work {
+  Worker& worker;
+  Run& run;
+};
+
+// The same on the worker's own stack.
+void work_on(Worker& worker, Run& run) {
+  if (!worker.stack.reserve()) {
+    stop(run, AM_RUN_NO_MEMORY);
+    return;
+  }
+  Work both = {worker, run};
+  worker.stack.call([](void* work_of) { work(((Work*)work_of)->worker, ((Work*)work_of)->run); },
+                    &both);
 }
 
 // --- stopping
@@ -186,13 +214,29 @@ Worker* worker_of_this_thread() {
   return nullptr;
 }
 
-void leave_kernel(int signal) {
+// The worker of this thread if it is inside a kernel and may be jumped out of.
+Worker* worker_in_kernel() {
   Worker* worker = worker_of_this_thread();
-  if (!worker || __atomic_load_n(&worker->busy_log, __ATOMIC_SEQ_CST)) return;
-  if (!__atomic_load_n(&worker->run->stop, __ATOMIC_SEQ_CST)) return;
+  return worker && !__atomic_load_n(&worker->busy_log, __ATOMIC_SEQ_CST) ? worker : nullptr;
+}
+
+[[noreturn]] void jump_out(Worker* worker, int signal) {
   __atomic_store_n(&worker->run, (Run*)nullptr, __ATOMIC_SEQ_CST);
   unblock_signal(signal);
   _longjmp(&worker->escape, 1);
+}
+
+void leave_kernel(int signal) {
+  Worker* worker = worker_in_kernel();
+  if (worker && __atomic_load_n(&worker->run->stop, __ATOMIC_SEQ_CST)) jump_out(worker, signal);
+}
+
+void leave_faulting_kernel(int signal, const SignalInfo* info) {
+  Worker* worker = worker_in_kernel();
+  if (!worker) return;
+  bool overflow = worker->stack.has_overflowed_at(info->address);
+  stop(*worker->run, overflow ? AM_RUN_STACK_OVERFLOW : AM_RUN_FAULTED);
+  jump_out(worker, signal);
 }
 
 SignalAction action_before;
@@ -204,7 +248,7 @@ void on_interrupt(int signal) {
   action_before.handler(signal);
   Run* run = __atomic_load_n(&interruptible, __ATOMIC_SEQ_CST);
   if (!run) return;
-  __atomic_store_n(&run->stop, (int)AM_RUN_INTERRUPTED, __ATOMIC_SEQ_CST);
+  stop(*run, AM_RUN_INTERRUPTED);
   leave_kernel(signal);
 }
 
@@ -234,17 +278,24 @@ void evict(Run* run) {
 }
 
 constexpr unsigned kWatchInterval = 50 * 1000;  // microseconds
+constexpr double kStandstill = 0.2;             // seconds
 
-// Stops the run if it has finished no threadgroup for longer than its limit.
+void add_workers(Run* run);
+
+// Stops the run if it has finished no threadgroup for longer than its limit. Before that, its
+// workers may be waiting for a threadgroup that nobody has taken: then others take the rest.
 void look_after(Run* run) {
   unsigned long finished = __atomic_load_n(&run->finished, __ATOMIC_RELAXED);
+  double limit = run->launch->time_limit, time = now();
   if (finished != run->seen || run->seen_at == 0) {
     run->seen = finished;
-    run->seen_at = now();
-  } else if (now() - run->seen_at > run->launch->time_limit) {
-    __atomic_store_n(&run->stop, (int)AM_RUN_TIMED_OUT, __ATOMIC_SEQ_CST);
-    evict(run);
+    run->seen_at = time;
+  } else if (limit > 0 && time - run->seen_at > limit) {
+    stop(*run, AM_RUN_TIMED_OUT);
+  } else if (time - run->seen_at > kStandstill) {
+    add_workers(run);
   }
+  if (__atomic_load_n(&run->stop, __ATOMIC_SEQ_CST)) evict(run);
 }
 
 // A launch ends by passing through `watching`, so a run seen under it stays alive.
@@ -256,7 +307,7 @@ void* watchdog_main(void*) {
     for (unsigned i = 0; i < kMaxWorkers; ++i) {
       Worker* worker = __atomic_load_n(&pool->workers[i], __ATOMIC_ACQUIRE);
       Run* run = worker ? __atomic_load_n(&worker->run, __ATOMIC_SEQ_CST) : nullptr;
-      if (run && run->launch->time_limit > 0) look_after(run);
+      if (run) look_after(run);
     }
     pthread_mutex_unlock(&pool->watching);
   }
@@ -265,29 +316,42 @@ void* watchdog_main(void*) {
 // --- the pool
 // --------------------------------------------------------------------------------------
 
+// Workers are never freed, so that whoever looks through them finds them alive.
 Worker* register_worker() {
-  Worker* worker = (Worker*)calloc(1, sizeof(Worker));
-  if (!worker) return nullptr;
-  worker->thread = pthread_self();
   for (unsigned i = 0; i < kMaxWorkers; ++i) {
-    Worker* expected = nullptr;
-    if (__atomic_compare_exchange_n(&pool->workers[i], &expected, worker, false, __ATOMIC_SEQ_CST,
-                                    __ATOMIC_SEQ_CST))
-      return worker;
+    Worker* worker = __atomic_load_n(&pool->workers[i], __ATOMIC_ACQUIRE);
+    if (!worker) {
+      Worker* fresh = (Worker*)calloc(1, sizeof(Worker));
+      if (!fresh) return nullptr;
+      if (__atomic_compare_exchange_n(&pool->workers[i], &worker, fresh, false, __ATOMIC_SEQ_CST,
+                                      __ATOMIC_SEQ_CST))
+        worker = fresh;
+      else
+        free(fresh);
+    }
+    if (__atomic_exchange_n(&worker->taken, 1u, __ATOMIC_SEQ_CST)) continue;
+    worker->thread = pthread_self();
+    return worker;
   }
-  free(worker);
   return nullptr;
+}
+
+void unregister(Worker* worker) {
+  worker->state.release();
+  worker->stack.release();
+  __atomic_store_n(&worker->taken, 0u, __ATOMIC_SEQ_CST);
 }
 
 void* worker_main(void*) {
   block_all_signals_but(kEvictSignal);
-  pthread_mutex_lock(&pool->mutex);
   Worker* worker = register_worker();
   unsigned long done = 0;
+  pthread_mutex_lock(&pool->mutex);
   while (worker) {
-    while (pool->job == done || pool->joined >= pool->wanted) {
-      done = pool->job;
+    if (pool->job == done || pool->joined >= pool->wanted) {
+      if (pool->started > pool->kept) break;  // one of those that a standstill needed
       pthread_cond_wait(&pool->posted, &pool->mutex);
+      continue;
     }
     done = pool->job;
     ++pool->joined;
@@ -297,12 +361,16 @@ void* worker_main(void*) {
     pthread_mutex_lock(&pool->mutex);
     if (++pool->left == pool->joined) pthread_cond_signal(&pool->done);
   }
+  --pool->started;
   pthread_mutex_unlock(&pool->mutex);
+  if (worker) unregister(worker);
   return nullptr;
 }
 
+constexpr unsigned kMaxThreads = kMaxWorkers - 8;  // of the pool; the rest is for callers
+
 void start_threads(unsigned count) {
-  while (pool->started < count && pool->started < kMaxWorkers - 8) {
+  while (pool->started < count && pool->started < kMaxThreads) {
     if (!start_thread(worker_main)) return;
     ++pool->started;
   }
@@ -310,17 +378,32 @@ void start_threads(unsigned count) {
 
 void post(Run& run, unsigned helpers) {
   pthread_mutex_lock(&pool->mutex);
+  if (helpers > pool->kept) pool->kept = helpers < kMaxThreads ? helpers : kMaxThreads;
   start_threads(helpers);
   pool->run = &run;
   pool->wanted = helpers;
   pool->joined = pool->left = 0;
   ++pool->job;
-  pthread_cond_broadcast(&pool->posted);
+  if (helpers) pthread_cond_broadcast(&pool->posted);
+  pthread_mutex_unlock(&pool->mutex);
+}
+
+// A thread for each threadgroup that nobody has taken. A launch with one worker keeps to it.
+void add_workers(Run* run) {
+  pthread_mutex_lock(&pool->mutex);
+  unsigned long next = __atomic_load_n(&run->next, __ATOMIC_RELAXED);
+  if (pool->run == run && run->launch->workers > 1 && next < run->total) {
+    unsigned long wanted = pool->joined + run->total - next;
+    pool->wanted = wanted < kMaxThreads ? wanted : kMaxThreads;
+    start_threads(pool->wanted);
+    pthread_cond_broadcast(&pool->posted);
+  }
   pthread_mutex_unlock(&pool->mutex);
 }
 
 void collect(Run& run) {
   pthread_mutex_lock(&pool->mutex);
+  pool->run = nullptr;
   pool->wanted = 0;  // nobody joins any more
   while (pool->left < pool->joined) {
     // Woken now and then: Ctrl-C sets `stop` but cannot wake this wait.
@@ -373,20 +456,16 @@ Worker* borrow_worker() {
 
 void give_back(Worker* worker) {
   Worker* expected = nullptr;
-  if (__atomic_compare_exchange_n(&idle_caller, &expected, worker, false, __ATOMIC_SEQ_CST,
-                                  __ATOMIC_SEQ_CST))
-    return;
-  for (unsigned i = 0; i < kMaxWorkers; ++i)
-    if (pool->workers[i] == worker)
-      __atomic_store_n(&pool->workers[i], (Worker*)nullptr, __ATOMIC_SEQ_CST);
-  worker->state.release();
-  free(worker);
+  if (!__atomic_compare_exchange_n(&idle_caller, &expected, worker, false, __ATOMIC_SEQ_CST,
+                                   __ATOMIC_SEQ_CST))
+    unregister(worker);
 }
 
+// `workers` is 0 where another launch has the pool.
 void run_shared(Worker& worker, Run& run, unsigned workers) {
-  if (workers > 1) post(run, workers - 1);
+  if (workers) post(run, workers - 1);
   work_on(worker, run);
-  if (workers > 1) collect(run);
+  if (workers) collect(run);
 }
 
 }  // namespace
@@ -403,7 +482,12 @@ void am_runtime_reset() {
   pthread_mutex_init(&pool->evicting, nullptr);
   pthread_cond_init(&pool->posted, nullptr);
   pthread_cond_init(&pool->done, nullptr);
+  if (faults) pthread_mutex_init(&faults->mutex, nullptr);
 }
+
+void am_share_faults(void* shared) { share_faults((Faults*)shared, leave_faulting_kernel); }
+
+unsigned long am_faults_size() { return sizeof(Faults); }
 
 unsigned long am_frame_size(void* coroutine) {
   unsigned long size = 0;
@@ -427,8 +511,9 @@ int am_run(const Launch* launch) {
   if (!worker) return AM_RUN_NO_MEMORY;
   // One launch at a time uses the pool; others run on their own thread beside it.
   bool owner = pthread_mutex_trylock(&pool->launches) == 0;
-  unsigned workers = owner ? useful_workers(*launch, run) : 1;
-  if (launch->time_limit > 0 && !pool->watchdog_started) start_watchdog();
+  unsigned workers = owner ? useful_workers(*launch, run) : 0;
+  if (!pool->watchdog_started) start_watchdog();
+  watch_faults();
   SignalAction before;
   bool guarded = launch->on_main_thread && replace_handler(kInterruptSignal, on_interrupt, before);
   if (guarded) {

@@ -18,7 +18,22 @@ from anymetal.store.cache import default_store
 from anymetal.store.fingerprint import fingerprint
 
 _FOLDER = Path(__file__).parent
-_SOURCES = ("runtime.cpp", "layout.h", "scheduler.h", "system.h", "log_sink.h", "run_listener.h")
+_SOURCES = (
+    "runtime.cpp",
+    "faults.h",
+    "layout.h",
+    "log_sink.h",
+    "run_listener.h",
+    "scheduler.h",
+    "stack.h",
+    "system.h",
+)
+
+
+@functools.cache
+def _faults(size: int) -> ctypes.Array[ctypes.c_char]:
+    """What the runtimes of this process share about signals; never freed, as handlers use it."""
+    return ctypes.create_string_buffer(size)
 
 
 class Runtime:
@@ -32,6 +47,9 @@ class Runtime:
             self._code.address("am_frame_size")
         )
         self.free_log = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._code.address("am_free_log"))
+        size = ctypes.CFUNCTYPE(ctypes.c_ulong)(self._code.address("am_faults_size"))()
+        share = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._code.address("am_share_faults"))
+        share(ctypes.addressof(_faults(size)))
         reset = ctypes.CFUNCTYPE(None)(self._code.address("am_runtime_reset"))
         reset()
         if hasattr(os, "register_at_fork"):

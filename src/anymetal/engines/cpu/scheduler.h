@@ -72,6 +72,7 @@ struct GroupState {
     free(frames);
     free(threads);
     free(simds);
+    *this = {};
   }
 
   void run_coroutines(Coroutine kernel, void* const* buffers, unsigned long frame_size) {

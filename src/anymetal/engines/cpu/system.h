@@ -14,10 +14,38 @@ struct alignas(16) SignalSet {
 struct alignas(16) JumpBuffer {
   char bytes[512];
 };
-// The handler is the first member on every system we run on; the rest is copied, never looked at.
-struct alignas(16) SignalAction {
-  void (*handler)(int);
-  char bytes[248];
+struct SignalInfo {
+  int number;
+  int error;
+  int code;  // above 0: the thread caused the signal itself, by what it did
+#ifdef __APPLE__
+  int sender[3];
+#endif
+  char* address;
+};
+struct SignalAction {
+  union {
+    void (*handler)(int);
+    void (*with_info)(int, SignalInfo*, void*);
+  };
+#ifdef __APPLE__
+  unsigned mask;
+  int flags;
+#else
+  unsigned long mask[16];
+  int flags;
+  void (*restorer)();
+#endif
+};
+struct SignalStack {
+  char* low;
+#ifdef __APPLE__
+  unsigned long size;
+  int flags;
+#else
+  int flags;
+  unsigned long size;
+#endif
 };
 struct TimeSpec {
   long seconds;
@@ -51,6 +79,11 @@ int sigfillset(SignalSet*);
 int sigaddset(SignalSet*, int);
 int sigdelset(SignalSet*, int);
 int sigaction(int, const SignalAction*, SignalAction*);
+int sigaltstack(const SignalStack*, SignalStack*);
+int raise(int);
+void* mmap(void*, unsigned long, int, int, int, long);
+int mprotect(void*, unsigned long, int);
+int munmap(void*, unsigned long);
 int usleep(unsigned);
 int clock_gettime(int, TimeSpec*);
 __attribute__((returns_twice)) int _setjmp(JumpBuffer*);
@@ -59,9 +92,17 @@ __attribute__((returns_twice)) int _setjmp(JumpBuffer*);
 
 #ifdef __APPLE__
 constexpr int kUnblock = 2, kSetMask = 3, kEvictSignal = 16, kMonotonic = 6;
+constexpr int kWithInfo = 0x40, kOnSignalStack = 1;
+constexpr int kNewMemory = 0x1042;  // private, of no file, not reserved
+constexpr int kFaults[] = {11, 10, 8, 4};
 #else
 constexpr int kUnblock = 1, kSetMask = 2, kEvictSignal = 23, kMonotonic = 1;
+constexpr int kWithInfo = 4, kOnSignalStack = 0x08000000;
+constexpr int kNewMemory = 0x4022;
+constexpr int kFaults[] = {11, 7, 8, 4};
 #endif
+// kFaults: SIGSEGV, SIGBUS, SIGFPE, SIGILL.
+constexpr int kNoAccess = 0, kReadAndWrite = 3;
 // kEvictSignal is SIGURG: ignored by default, so that a stray one does no harm.
 constexpr int kInterruptSignal = 2;
 
@@ -87,11 +128,12 @@ inline void unblock_signal(int signal) {
   pthread_sigmask(kUnblock, &set, nullptr);
 }
 
-// Threads of ours take no signal that is meant for the program.
+// Threads of ours take no signal that is meant for the program; faults are their own.
 inline void block_all_signals_but(int signal) {
   SignalSet set;
   sigfillset(&set);
   if (signal) sigdelset(&set, signal);
+  for (int fault : kFaults) sigdelset(&set, fault);
   pthread_sigmask(kSetMask, &set, nullptr);
 }
 
