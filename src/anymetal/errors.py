@@ -33,7 +33,11 @@ class KernelTimeout(AnymetalError, RuntimeError):
 
 
 class KernelFault(AnymetalError, RuntimeError):
-    """A kernel touched memory that is not there, or used up its stack."""
+    """A kernel touched memory that is not there or, with `overflow`, used up its stack."""
+
+    def __init__(self, message: str, *, overflow: bool = False) -> None:
+        super().__init__(message)
+        self.overflow = overflow
 
 
 class EngineError(AnymetalError, RuntimeError):

@@ -17,7 +17,7 @@ class Hostile:
     """A source that means harm. `refused` are words of the compiler's message; else it is launched.
 
     `plain` is "runs" or an error's name with words of its message; `checked` is "nothing" or the
-    kind of a finding that must be there.
+    kind of a finding that must be there; both may be "ends": any end but a death will do.
     """
 
     name: str
@@ -33,6 +33,8 @@ class Hostile:
         if self.refused:
             expected = f"refused: {self.refused}"
             ok = answer.startswith("refused:") and self.refused in answer
+        elif "ends" in (self.plain, self.checked):
+            expected, ok = "ends", not answer.startswith(("dies", "hangs"))
         elif way == "checked":
             expected = f"finds {self.checked}"
             ok = self.checked in answer.removeprefix("finds ").split(", ")

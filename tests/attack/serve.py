@@ -40,7 +40,9 @@ def _run(question: dict[str, Any]) -> str:
     from tests.checker import bad_kernel  # noqa: PLC0415  (torch is imported once a process)
 
     words = tuple(question["launch"].split())
-    case = bad_kernel.BadKernel(Path(question["name"]), (), (), None, words, question["source"])
+    refused_too = question["way"] == "checked" and question["plain"].startswith("LimitError")
+    raises = "LimitError" if refused_too else None
+    case = bad_kernel.BadKernel(Path(question["name"]), (), (), raises, words, question["source"])
     if question["way"] != "checked":
         bad_kernel.run(case, case.arguments())
         return "runs"

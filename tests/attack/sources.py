@@ -13,7 +13,7 @@ _K = "kernel void k(device float* x, uint i [[thread_position_in_grid]])"
 
 
 def generated() -> list[Hostile]:
-    return [*_undefined()]
+    return [*_undefined(), *_addresses(), *_calls(), *_frames(), *_recursions()]
 
 
 def _kernel(body: str, before: str = "") -> str:
@@ -33,4 +33,94 @@ def _undefined() -> Iterator[Hostile]:
                 f"undefined-{way}-{name}",
                 _kernel(f"if (x[i] > 5) x[i] = {name}((int)i);", declaration.format(name=name)),
                 refused=f"'{name}' is used but not defined",
+            )
+
+
+_FAULT = "KernelFault touched an address where there is no memory"
+
+
+def _addresses() -> Iterator[Hostile]:
+    """Reads, writes, atomics and copies at addresses that hold nothing, however they are made."""
+    addresses = {
+        "null": "(device {type}*)0",
+        "constant": "(device {type}*)0xdead0000",
+        "high": "(device {type}*)0x8000000000000000ul",
+        "computed": "(device {type}*)((ulong)x[i] + 64)",
+        "far": "(device {type}*)(x + ((ulong)(i + 1) << 44))",
+        "member": "&((device Pair*)0)->{member}",
+    }
+    uses = {
+        "read": ("float", "x[i] = *({0});"),
+        "write": ("float", "*({0}) = i;"),
+        "atomic": (
+            "atomic_int",
+            "atomic_fetch_add_explicit({0}, 1, memory_order_relaxed);",
+        ),
+        "copy": ("Big", "*({0}) = ((device Big*)x)[0];"),
+        "vector": ("float4", "x[i] = (*({0})).y;"),
+    }
+    before = "struct Big { float a[16]; }; struct Pair { float f; atomic_int n; float4 v; Big b; };"
+    members = {"float": "f", "atomic_int": "n", "float4": "v", "Big": "b"}
+    for place, address in addresses.items():
+        for use, (kind, text) in uses.items():
+            body = text.format(address.format(type=kind, member=members[kind]))
+            # Code behind an address that is null for the compiler too is its own to leave out.
+            known_null = place in ("null", "member")
+            yield Hostile(
+                f"address-{place}-{use}",
+                _kernel(body, before),
+                plain="ends" if known_null else _FAULT,
+                checked="ends" if known_null else "out_of_bounds",
+            )
+
+
+def _calls() -> Iterator[Hostile]:
+    """Calls of what is no function."""
+    for name, address in {
+        "small": "(F)((ulong)x[i] + 4096)",
+        "data": "(F)(ulong)x",
+        "stack": "(F)(ulong)&own",
+        "high": "(F)((ulong)x[i] + 0x7000000000000000ul)",
+    }.items():
+        body = f"float own = i; F f = {address}; x[i] = f(own);"
+        source = _kernel(body, "typedef float (*F)(float);")
+        yield Hostile(f"call-{name}", source, plain=_FAULT, checked="out_of_bounds")
+
+
+def _frames() -> Iterator[Hostile]:
+    """Arrays and structures of a thread, with and without a barrier, around the limit."""
+    barrier = "threadgroup_barrier(mem_flags::mem_device);"
+    for size in (16, 256, 500, 600, 4096, 1 << 21):
+        count = size * 256
+        whole = f"float a[{count}]; for (uint j = 0; j < 64; j++) a[(j * 65537u) % {count}u] = j;"
+        member = f"Big b; {whole.split(';', 1)[1].replace('a[', 'b.a[')}"
+        for shape, text, name in (("array", whole, "a"), ("structure", member, "b.a")):
+            for stop in ("", barrier):
+                body = f"{text} {stop} x[i] = {name}[((i % 64) * 65537u) % {count}u];"
+                runs = size <= 512
+                yield Hostile(
+                    f"frame-{shape}-{size}{'-barrier' if stop else ''}",
+                    _kernel(body, f"struct Big {{ float a[{count}]; }};"),
+                    plain="runs" if runs else "LimitError of one thread take",
+                    checked="nothing" if runs else "limits",
+                )
+
+
+def _recursions() -> Iterator[Hostile]:
+    """Functions that call themselves, or each other, for ever and with frames of any size."""
+    overflow = "KernelFault of stack and was stopped"
+    for size in (1, 64, 4096, 65536):
+        own = f"float a[{size}]; for (uint j = 0; j < {size}u; j += 997u) a[j] = x[j % 64];"
+        alone = f"float f(device float* x, uint n) {{ {own} return f(x, n + 1) + a[n % {size}]; }}"
+        pair = (
+            "float g(device float* x, uint n);"
+            f"float f(device float* x, uint n) {{ {own} return g(x, n + 1) + a[n % {size}]; }}"
+            "float g(device float* x, uint n) { return f(x, n * 2) + x[n % 64]; }"
+        )
+        for name, before in (("alone", alone), ("pair", pair)):
+            yield Hostile(
+                f"recursion-{name}-{size}",
+                _kernel("x[i] = f(x, i);", before),
+                plain=overflow,
+                checked="limits",
             )

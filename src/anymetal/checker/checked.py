@@ -18,7 +18,7 @@ from anymetal.checker.shadow_memory import Arena, Need
 from anymetal.checker.translate import Translator
 from anymetal.checker.unwritten import unwritten
 from anymetal.checker.views import BufferView
-from anymetal.errors import KernelTimeout
+from anymetal.errors import KernelFault, KernelTimeout
 from anymetal.machine import shadow
 from anymetal.machine.shadow import Memory
 from anymetal.passes.provenance import Root
@@ -32,6 +32,10 @@ _SCALAR_BYTES = {
     "half": 2, "bfloat": 2, "float": 4, "short": 2, "ushort": 2, "int": 4, "uint": 4, "long": 8,
     "ulong": 8,
 }  # fmt: skip
+
+
+# Accesses are checked before they are made, so what is left to fault is a call.
+_WILD_CALL = "a call went to an address where there is no function, and the kernel was stopped"
 
 
 @dataclass(frozen=True)
@@ -191,7 +195,11 @@ class _Launch:
                 ctypes.addressof(self._data),
             )
         except KernelTimeout as error:
-            findings.append(translator.timeout(str(error)))
+            findings.append(translator.stopped("timeout", str(error)))
+        except KernelFault as error:
+            message = str(error) if error.overflow else _WILD_CALL
+            kind = "limits" if error.overflow else "out_of_bounds"
+            findings.append(translator.stopped(kind, message))
         finally:
             _arena.epoch = self._data.checks.epoch + 1
         raw = self._data.findings

@@ -9,6 +9,8 @@ from anymetal.checker.finding import Finding, Place
 
 
 def out_of_bounds(finding: Finding) -> str:
+    if finding.message.startswith("a call"):
+        return "Test a function pointer before it is called, and make it from a function's name."
     if finding.index is not None and finding.index < 0:
         return (
             "The index is below zero: test it before it is used as an address, for example where a"
@@ -112,6 +114,10 @@ def misaligned(finding: Finding) -> str:
 
 def limits(finding: Finding) -> str:
     message = finding.message.lower()
+    if "stack" in message:
+        return "Let the recursion end, or walk with a loop: a GPU has less stack than this machine."
+    if "of one thread" in message:
+        return "Keep large arrays in a buffer, with a part for each thread or threadgroup."
     if "buffer" in message:
         return "Pack small arguments into one struct or one tensor; a kernel takes 31 buffers."
     if "memory" in message or "bytes" in message or "kib" in message:

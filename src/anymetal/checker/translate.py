@@ -68,10 +68,10 @@ class Translator:
             index=index,
         )
 
-    def timeout(self, message: str) -> Finding:
-        """The kernel did not end."""
+    def stopped(self, kind: str, message: str) -> Finding:
+        """The kernel did not come to its end."""
         place = _at(self._checked.kernel, "kernel")
-        return Finding("timeout", "error", self._kernel, message, place)
+        return Finding(kind, "error", self._kernel, message, place)
 
     def unwritten(self, view: BufferView, left: Unwritten, severity: Severity) -> Finding:
         """Part of an output was not written."""

@@ -87,7 +87,8 @@ class CpuExecutable(ABC):
         if outcome == Outcome.STACK_OVERFLOW:
             raise KernelFault(
                 f"kernel '{self.name}' needs more than {STACK_BYTES >> 20} MiB of stack and was"
-                " stopped: a function that calls itself too often?"
+                " stopped: a function that calls itself too often?",
+                overflow=True,
             )
         assert outcome == Outcome.NO_MEMORY
         raise MemoryError(f"kernel '{self.name}': not enough memory for its threads")

@@ -7,7 +7,6 @@ from pathlib import Path
 from anymetal.machine.layout import THREADGROUP_ARGUMENTS
 from anymetal.machine.table import Enum, Enumeration, Header, Structure, member, packer, table
 
-
 STACK_BYTES = 64 << 20  # of each worker: simdgroups keep what 32 threads declare in one frame
 MAX_PRIVATE_BYTES = 512 << 10
 

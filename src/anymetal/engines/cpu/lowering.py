@@ -24,6 +24,7 @@ from anymetal.passes.lower.machine import (
 from anymetal.passes.provenance import used_buffers
 
 MAX_THREADGROUP_BYTES = 32 * 1024
+_OURS = "%am."  # what instrumentation adds to a thread's variables
 
 
 def lower(module: Module, program: Program) -> tuple[dict[str, Any], dict[int, tuple[int, int]]]:
@@ -63,8 +64,12 @@ def _refuse_large_frames(module: Module, program: Program) -> None:
     """What a thread declares must fit on the stack that kernels run on, for 32 threads at once."""
     layout = module.layout()
     for function in module.functions:
-        variables = [i for i in function.instructions() if i.opcode == "alloca"]
-        size = sum(layout.size(i.element) for i in variables if i.element is not None)
+        variables = (
+            i.element
+            for i in function.instructions()
+            if i.opcode == "alloca" and not str(i.result).startswith(_OURS)
+        )
+        size = sum(layout.size(element) for element in variables if element is not None)
         if size > MAX_PRIVATE_BYTES:
             raise LimitError(
                 f"kernel '{program.name}': arrays and variables of one thread take {size} bytes;"
