@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from anymetal.ops.losses import *  # noqa: F403
     from anymetal.ops.matmul import *  # noqa: F403
     from anymetal.ops.norms import *  # noqa: F403
+    from anymetal.ops.optimizers import *  # noqa: F403
     from anymetal.ops.paged import *  # noqa: F403
     from anymetal.ops.quantised import *  # noqa: F403
     from anymetal.ops.rope import *  # noqa: F403

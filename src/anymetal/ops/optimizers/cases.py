@@ -1,0 +1,40 @@
+"""Lists of parameters, gradients and states, as the steps of optimizers take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from anymetal.ops.declare import Case
+
+
+def lists_case(
+    shapes: Sequence[tuple[int, ...]], *, rows: int = 0, steps: bool = False, **keywords: Any
+) -> Case:
+    """Parameters of these shapes with gradients, `rows` rows of states and, if asked, steps."""
+
+    def make(
+        dtype: torch.dtype, device: torch.device, generator: torch.Generator
+    ) -> tuple[list[Any], dict[str, Any]]:
+        def drawn(*shape: int) -> torch.Tensor:
+            return torch.randn(shape, generator=generator)
+
+        params = [drawn(*shape).to(dtype).to(device) for shape in shapes]
+        grads = [drawn(*shape).to(dtype).to(device) for shape in shapes]
+        # Second moments are not negative, and the roots of small ones would be all that counts.
+        states = [0.5 + drawn(rows, param.numel()).abs() for param in params] if rows else []
+        args: list[Any] = [params, grads, [state.to(device) for state in states]]
+        if steps:
+            args.append(torch.arange(len(shapes), dtype=torch.float32).to(device))
+        return args, dict(keywords)
+
+    sizes = "x".join(str(n) for n in shapes[0]) or "scalar"
+    words = [f"{len(shapes)} of {sizes}", *(f"{k}={v}" for k, v in keywords.items())]
+    return Case(" ".join(words), make)
+
+
+def float32_or_more(tensor: torch.Tensor) -> torch.Tensor:
+    """As kernels compute: shorter types in float32. float64 stays, a reference is called in it."""
+    return tensor.clone() if tensor.dtype == torch.float64 else tensor.float()
