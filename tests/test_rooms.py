@@ -16,6 +16,7 @@ ORDER = (
     "pytest_plugin",
     "cli",
     "evidence",
+    "optim",
     "linalg",
     "ops",
     "policy",

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from anymetal import device, linalg, ops
+    from anymetal import device, linalg, ops, optim
     from anymetal.checker.context import check
     from anymetal.launch.kernel import Kernel
     from anymetal.launch.shader import ShaderLibrary, compile_shader
@@ -23,6 +23,7 @@ __all__ = [
     "device",
     "linalg",
     "ops",
+    "optim",
 ]
 
 # Where each public name is; None is a module itself.
@@ -34,6 +35,7 @@ _PLACES = {
     "device": None,
     "linalg": None,
     "ops": None,
+    "optim": None,
 }
 
 

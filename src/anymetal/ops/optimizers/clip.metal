@@ -138,7 +138,7 @@ template <typename G>
   if (clipping.writes && group == 0 && in_group == 0) norm[0] = total;
 
   const float coefficient = clipping.max_norm / (total + 1e-6f);
-  if (coefficient >= 1.0f) return;  // false for NaN, which spreads
+  if (coefficient >= 1.0f || isinf(clipping.max_norm)) return;  // NaN goes on, and spreads
   const Chunk chunk = chunk_of(clipping.table, group);
   device G *gradient = OF_GRADIENTS(chunk.tensor);
   for (uint i = chunk.begin + in_group; i < chunk.end; i += size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -68,13 +68,14 @@ def _cost(grads: list[Tensor], *_: Any, **__: Any) -> Cost:
 def clip_gradients_(
     grads: list[Tensor], norm: Tensor, max_norm: float, norm_type: float = 2.0
 ) -> None:
-    """Scales gradients of one dtype so that the norm of all of them is at most `max_norm`.
+    """Scales gradients so that the norm of all of them is at most `max_norm`.
 
-    The norm before is written into `norm`, one float32 element.
+    The norm before is written into `norm`, one float32 element. With an infinite `max_norm` nothing
+    is scaled.
     """
     for i, grad in enumerate(grads):
         name = f"grads[{i}]"
-        check_dtype(NAME, name, grad, FLOATS if i == 0 else [grads[0].dtype])
+        check_dtype(NAME, name, grad, FLOATS)
         check_size(NAME, name, grad)
         check_writable(NAME, name, grad)
         check_device(NAME, name, grad, grads[0])
@@ -99,7 +100,7 @@ def _(grads: list[Tensor], norm: Tensor, max_norm: float, norm_type: float = 2.0
     choice = choice_for(clip_gradients_, found[0], "tables")
     variants.record(NAME, found[0].dtype, "tables", 1)
     launches = Launches(choice.values["chunk"], choice.group_size, GRADIENTS)
-    tables = [found[i : i + GRADIENTS] for i in range(0, len(found), GRADIENTS)]
+    tables = list(_tables(found))
     shapes = [launches.shape([grad.numel() for grad in table]) for table in tables]
     groups = [min(shape["starts"][-1], choice.values["groups"]) for shape in shapes]
     partials = torch.empty(sum(groups), dtype=torch.float32, device=norm.device)
@@ -113,16 +114,29 @@ def _(grads: list[Tensor], norm: Tensor, max_norm: float, norm_type: float = 2.0
         {**numbers, "table": shape, "groups": count, "writes": int(i == 0)}
         for i, (shape, count) in enumerate(zip(shapes, groups, strict=True))
     ]
-    reduce, clip = (
-        clip_gradients_.kernels.kernel(f"{name}_{SUFFIXES[found[0].dtype]}", norm.device)
-        for name in ("reduce_gradients", "clip_gradients")
-    )
     size = launches.group_size
     for table, step, results in zip(tables, steps, torch.split(partials, groups), strict=True):
-        buffers = [*table, *[table[0]] * (GRADIENTS - len(table))]
-        reduce(*buffers, results, step, threads=step["groups"] * size, group_size=size)
-    total = bindable(norm)
+        shape = {"threads": step["groups"] * size, "group_size": size}
+        _kernel("reduce_gradients", table)(*_filled(table), results, step, **shape)
     for table, step in zip(tables, steps, strict=True):
-        buffers = [*table, *[table[0]] * (GRADIENTS - len(table))]
-        clip(*buffers, partials, total, step, **launches.threads(step["table"]))
+        buffers = (*_filled(table), partials, bindable(norm))
+        _kernel("clip_gradients", table)(*buffers, step, **launches.threads(step["table"]))
     written.finish()
+
+
+def _tables(grads: Sequence[Tensor]) -> Iterator[Sequence[Tensor]]:
+    """Gradients of one dtype each."""
+    for dtype in FLOATS:
+        same = [grad for grad in grads if grad.dtype == dtype]
+        for i in range(0, len(same), GRADIENTS):
+            yield same[i : i + GRADIENTS]
+
+
+def _filled(table: Sequence[Tensor]) -> list[Tensor]:
+    """A place that no gradient takes is given the first."""
+    return [*table, *[table[0]] * (GRADIENTS - len(table))]
+
+
+def _kernel(name: str, table: Sequence[Tensor]) -> Callable[..., None]:
+    kernels = clip_gradients_.kernels
+    return kernels.kernel(f"{name}_{SUFFIXES[table[0].dtype]}", table[0].device)

@@ -8,7 +8,6 @@ struct MuonMomentum {
   Table<TABLE> table;
   uint places[TABLE];
   Scaling scaling;
-  float momentum;
   float rest;  // 1 - momentum
   uint nesterov;
 };
@@ -30,7 +29,7 @@ template <typename T, typename G>
     const float g = scale * float(gradient[i]);
     const float m = fma(step.rest, g - momentum[i], momentum[i]);
     momentum[i] = m;
-    update[i] = T(step.nesterov ? fma(step.momentum, m - g, g) : m);
+    update[i] = T(step.nesterov ? fma(-step.rest, m - g, m) : m);
   }
 }
 

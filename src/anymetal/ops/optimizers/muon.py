@@ -114,7 +114,6 @@ def _(*args: Any, **kwargs: Any) -> None:
         found,
         *buffers,
         scaling=scaled,
-        momentum=call.momentum,
         rest=1 - call.momentum,
         nesterov=int(call.nesterov),
     )

@@ -1,0 +1,57 @@
+"""A parameter goes in; out come its float32 states as rows of one tensor.
+
+One buffer of a launch then holds all states of a parameter, whatever the options. What state_dict
+shows are views of the rows, in the parameter's shape and order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from anymetal.ops.declare.layout import memory_order
+from anymetal.ops.optimizers.tables import is_dense
+
+Tensor = torch.Tensor
+MASTER = "master_weight"
+
+
+class Packed:
+    """The states `names` of a parameter."""
+
+    def __init__(self, param: Tensor, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        shape = (len(names), param.numel())
+        self.rows = torch.zeros(shape, dtype=torch.float32, device=param.device)
+        order, inverse = _orders(param)
+        sizes = [param.shape[i] for i in order]
+        self.views = {
+            name: self.rows[i].view(sizes).permute(inverse) for i, name in enumerate(names)
+        }
+
+    def fill(self, param: Tensor, state: Mapping[str, Any]) -> None:
+        """Takes over what is known of the states; a new float32 parameter is the parameter."""
+        for name, view in self.views.items():
+            if isinstance(state.get(name), Tensor):
+                view.copy_(state[name])
+            elif name == MASTER:
+                view.copy_(param)
+
+    def holds(self, names: Sequence[str], state: Mapping[str, Any]) -> bool:
+        """Whether these are the states, and no one put others in their place."""
+        return self.names == tuple(names) and all(
+            state.get(name) is view for name, view in self.views.items()
+        )
+
+
+def in_memory_order(tensor: Tensor, like: Tensor) -> Tensor:
+    """A tensor with its dimensions in the order of a parameter's memory, as states have them."""
+    return tensor if like.is_contiguous() else tensor.permute(_orders(like)[0])
+
+
+def _orders(param: Tensor) -> tuple[list[int], list[int]]:
+    """The dimensions in the order of memory, and back; as they are where there are gaps."""
+    order = memory_order(param) if is_dense(param) else list(range(param.dim()))
+    return order, sorted(range(len(order)), key=order.__getitem__)
