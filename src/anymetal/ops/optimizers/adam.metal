@@ -86,7 +86,8 @@ template <typename T, typename G>
 
   for (uint i = chunk.begin + in_group; i < chunk.end; i += size) {
     float value = step.master ? master[i] : float(param[i]);
-    const float g = fma(step.l2, value, scale * float(gradient[i]));
+    float g = scale * float(gradient[i]);
+    if (step.l2 != 0.0f) g = fma(step.l2, value, g);  // 0 times infinity is NaN
     const float m = fma(step.rest1, g - first[i], first[i]);
     const float v = fma(step.rest2, g * g, step.beta2 * second[i]);
     first[i] = m;

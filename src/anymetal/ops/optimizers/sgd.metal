@@ -39,7 +39,8 @@ template <typename T, typename G>
 
   for (uint i = chunk.begin + in_group; i < chunk.end; i += size) {
     float value = step.master ? master[i] : float(param[i]);
-    const float g = fma(step.weight_decay, value, scale * float(gradient[i]));
+    float g = scale * float(gradient[i]);
+    if (step.weight_decay != 0.0f) g = fma(step.weight_decay, value, g);  // 0 times infinity is NaN
     float update = g;
     if (step.has_momentum) {
       const float m = step.first ? g : fma(step.rest, g, step.momentum * momentum[i]);
