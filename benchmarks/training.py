@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +26,8 @@ from anymetal import ops
 from anymetal.evidence.machine import describe
 from anymetal.evidence.timing import LONG, measure
 from anymetal.launch.guarded import watched
+from anymetal.ops.declare import OPERATORS
+from anymetal.ops.indexing.places import add_into
 
 Call = Callable[[], object]
 
@@ -131,6 +133,66 @@ class LinearCrossEntropy(Step):
         return float(done.stdout.split()[-1])
 
 
+class EmbeddingBag(Step):
+    title = "embedding_bag 100k x 128, 4096 bags of 32, forward and backward"
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.table = torch.randn(100_000, 128, generator=generator).requires_grad_()
+        self.index = torch.randint(0, 100_000, (4096, 32), generator=generator)
+
+    def contenders(self) -> dict[str, Call]:
+        def step(function: Callable[..., Tensor]) -> Call:
+            def call() -> object:
+                result = function(self.index, self.table, mode="sum")
+                return torch.autograd.grad(result, self.table, torch.ones_like(result))
+
+            return call
+
+        return {"ours": step(ops.embedding_bag), "torch": step(F.embedding_bag)}
+
+
+class Added(Step):
+    """What a gradient of an index is: elements added up. Ours beside both ways on their own."""
+
+    goals: ClassVar = {"ratio": 1.0}
+    shape: tuple[int, ...]
+    source: tuple[int, ...]
+    each: bool
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.values = torch.randn(self.source, generator=generator)
+        size = self.source if self.each else self.source[:1]
+        self.index = torch.randint(0, self.shape[0], size, generator=generator)
+
+    def contenders(self) -> dict[str, Call]:
+        def step(by: Literal["sorting", "atomics"] | None) -> Call:
+            def call() -> object:
+                zeros = torch.zeros(self.shape)
+                operator = OPERATORS["scatter_add"]
+                add_into(operator, zeros, 0, self.index, self.values, each=self.each, by=by)
+                return zeros
+
+            return call
+
+        return {"ours": step(None), "atomics": step("atomics")}
+
+
+class AddedRows(Added):
+    title = "gradient of embedding and index_select: 32768 rows of 128 into 100k"
+    shape = (100_000, 128)
+    source = (32_768, 128)
+    each = False
+
+
+class AddedElements(Added):
+    title = "gradient of gather: 1M elements into 64k"
+    shape = (65_536,)
+    source = (1 << 20,)
+    each = True
+
+
 def linear_problem(rows: int, columns: int, classes: int) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     input = torch.randn(rows, columns, generator=generator)
@@ -157,6 +219,9 @@ def extra_memory(classes: int, rows: int = 2048, columns: int = 64) -> float:
 STEPS: dict[str, type[Step]] = {
     "cross_entropy": CrossEntropy,
     "linear_cross_entropy": LinearCrossEntropy,
+    "embedding_bag": EmbeddingBag,
+    "added_rows": AddedRows,
+    "added_elements": AddedElements,
 }
 
 

@@ -124,3 +124,83 @@ def test_losses_name_the_argument_that_is_wrong() -> None:
         ops.cross_entropy(x, target.bool())
     with pytest.raises(RuntimeError, match="derivative for 'weight' is not implemented"):
         ops.cross_entropy(x, target, torch.ones(7, requires_grad=True))
+
+
+def test_kl_div_with_every_option() -> None:
+    x = random(5, 7, 33).log_softmax(-1)
+    shares = random(5, 7, 33, seed=1).softmax(-1)
+    shares[0, 0, :3] = 0.0
+    for reduction, logarithms in itertools.product((*REDUCTIONS, "batchmean"), (False, True)):
+        target = (shares + 1e-3).log() if logarithms else shares
+        options = {"reduction": "sum" if reduction in ("mean", "batchmean") else reduction}
+        share = {"mean": x.numel(), "batchmean": 5}.get(reduction, 1)
+        exact = differentiated(
+            lambda a, t=target, o=options, k=logarithms, s=share: (
+                F.kl_div(a, t, log_target=k, **o) / s
+            ),
+            x,
+        )
+        options["reduction"] = reduction
+        short = target.float()
+        ours = differentiated(
+            lambda a, t=short, o=options, k=logarithms: ops.kl_div(a, t, log_target=k, **o),
+            x.float(),
+        )
+        for mine, truth in zip(ours, exact, strict=True):
+            near(mine, truth, (reduction, logarithms), 2e-5)
+
+
+def test_kl_div_topk_of_all_classes_is_kl_div() -> None:
+    x, teacher = 2 * random(6, 9), random(6, 9, seed=1).log_softmax(-1)
+    index = torch.argsort(random(6, 9, seed=2), -1)
+    for reduction in ("sum", "batchmean", "none"):
+
+        def exact(a: torch.Tensor, name: str = reduction) -> torch.Tensor:
+            log_shares = a.log_softmax(-1)
+            if name == "none":
+                return F.kl_div(log_shares, teacher, reduction="none", log_target=True).sum(-1)
+            return F.kl_div(log_shares, teacher, reduction=name, log_target=True)
+
+        for kind in (index, index.int()):
+            found = differentiated(
+                lambda a, i=kind, r=reduction: ops.kl_div_topk(
+                    a, teacher.gather(1, index).float(), i, r
+                ),
+                x.float(),
+            )
+            for mine, truth in zip(found, differentiated(exact, x), strict=True):
+                near(mine, truth, reduction, 2e-5)
+    with pytest.raises(RuntimeError, match="index 9 is out of bounds"):
+        ops.kl_div_topk(x.float(), teacher[:, :1].float(), torch.full((6, 1), 9))
+
+
+def test_modules_are_the_functions() -> None:
+    x, target = random(6, 9).float(), torch.tensor([0, 1, 8, 2, -100, 3])
+    loss = ops.modules.CrossEntropyLoss(label_smoothing=0.1, z_loss=1e-3)
+    exact = ops.cross_entropy(x, target, label_smoothing=0.1, z_loss=1e-3)
+    torch.testing.assert_close(loss(x, target), exact)
+    head = ops.modules.LinearCrossEntropyLoss(9, 40)
+    logits = F.linear(x, head.weight, head.bias)
+    torch.testing.assert_close(head(x, target), F.cross_entropy(logits, target))
+
+
+def test_linear_cross_entropy_has_the_gradients_of_its_parts() -> None:
+    """More parts than one, of rows and of classes, and a part that is not whole."""
+    x, weight = random(2, 53, 12), random(349, 12, seed=1)
+    target = torch.randint(0, 349, (2, 53), generator=torch.Generator().manual_seed(2))
+    target[0, :3] = -100
+    for reduction in REDUCTIONS:
+        options = {"reduction": reduction, "label_smoothing": 0.1, "z_loss": 1e-3, "softcap": 3.0}
+
+        def exact(a: torch.Tensor, w: torch.Tensor, o: Any = options) -> torch.Tensor:
+            given = {"weight": None, "ignore_index": -100, **o}
+            rows = entropy_in_float64(F.linear(a, w).flatten(0, 1), target.flatten(), **given)
+            return rows.view(target.shape) if o["reduction"] == "none" else rows
+
+        ours = differentiated(
+            lambda a, w, o=options: ops.linear_cross_entropy(a, w, target, **o),
+            x.float(),
+            weight.float(),
+        )
+        for mine, truth in zip(ours, differentiated(exact, x, weight), strict=True):
+            near(mine, truth, reduction, 2e-5)

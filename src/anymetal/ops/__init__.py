@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from anymetal.ops.activations import *  # noqa: F403
     from anymetal.ops.attention import *  # noqa: F403
     from anymetal.ops.basics import *  # noqa: F403
+    from anymetal.ops.dropout import *  # noqa: F403
+    from anymetal.ops.indexing import *  # noqa: F403
+    from anymetal.ops.lora import *  # noqa: F403
     from anymetal.ops.losses import *  # noqa: F403
     from anymetal.ops.matmul import *  # noqa: F403
     from anymetal.ops.norms import *  # noqa: F403

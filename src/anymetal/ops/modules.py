@@ -12,6 +12,10 @@ from anymetal.ops.families import families, modules_of, public_names
 
 if TYPE_CHECKING:
     from anymetal.ops.activations.modules import *  # noqa: F403
+    from anymetal.ops.dropout.modules import *  # noqa: F403
+    from anymetal.ops.indexing.modules import *  # noqa: F403
+    from anymetal.ops.lora.modules import *  # noqa: F403
+    from anymetal.ops.losses.modules import *  # noqa: F403
     from anymetal.ops.norms.modules import *  # noqa: F403
     from anymetal.ops.quantised.modules import *  # noqa: F403
     from anymetal.ops.rope.modules import *  # noqa: F403

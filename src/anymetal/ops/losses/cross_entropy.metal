@@ -20,7 +20,8 @@ struct Entropy {
   long ignored;
 };
 
-constant constexpr long no_class = -1;
+// No target of the caller: those of a call below zero are out of range.
+constant constexpr long no_class = -0x7fffffffffffffff;
 
 inline float capped(float x, float cap) { return cap > 0.0f ? cap * tanh(x / cap) : x; }
 

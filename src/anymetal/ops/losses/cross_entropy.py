@@ -131,18 +131,26 @@ def losses_of(operator: AnyOperator, logits: Logits, states: Tensor) -> tuple[Te
     losses, counted = (torch.empty(logits.rows, device=device) for _ in range(2))
     if logits.rows == 0:
         return losses, counted
-    x, target, chances, weight = logits.buffers()
-    found = torch.empty(logits.rows, 4, device=device)
-    numbers = logits.struct()
-    if logits.inner == 1:
-        logits.launch_rows(operator, "cross_entropy_rows", x, chances, weight, found, numbers)
-    else:
-        logits.launch_each(operator, "cross_entropy_columns", x, chances, weight, found, numbers)
+    x, target, _, weight = logits.buffers()
+    found, numbers = row_states(operator, logits), logits.struct()
     results = (losses, counted, states, numbers)
     logits.launch_each(
         operator, "cross_entropy_losses", x, target, weight, found, *results, error_buf_idx=_ERRORS
     )
     return losses, counted
+
+
+def row_states(operator: AnyOperator, logits: Logits) -> Tensor:
+    """Of each row the largest logit, the sum of exp(x - largest), of shares and of shares * x."""
+    found = torch.empty(logits.rows, 4, device=logits.tensor.device)
+    if logits.rows:
+        x, _, chances, weight = logits.buffers()
+        buffers = (x, chances, weight, found, logits.struct())
+        if logits.inner == 1:
+            logits.launch_rows(operator, "cross_entropy_rows", *buffers)
+        else:
+            logits.launch_each(operator, "cross_entropy_columns", *buffers)
+    return found
 
 
 def write_gradient(

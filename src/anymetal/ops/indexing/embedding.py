@@ -1,0 +1,142 @@
+"""embedding: rows of a table by their indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from anymetal.ops.declare import Call, Case, Cost, Gradients, operator
+from anymetal.ops.declare.checks import check_input
+from anymetal.ops.indexing.indexing import index_add, index_select
+from anymetal.ops.indexing.places import check_index, take_into
+
+SOURCE = "indexing.metal"
+NO_PADDING = -1
+Tensor = torch.Tensor
+
+
+def padding_of(name: str, padding_idx: int | None, rows: int) -> int:
+    """The row that is left out, counted from the first; NO_PADDING for none."""
+    if padding_idx is None:
+        return NO_PADDING
+    if not -rows <= padding_idx < rows:
+        raise ValueError(
+            f"{name}: Padding_idx must be within num_embeddings: argument 'padding_idx' expects"
+            f" {-rows} to {rows - 1}, got {padding_idx}"
+        )
+    return padding_idx % rows
+
+
+def refuse(name: str, max_norm: float | None, sparse: bool) -> None:
+    """What torch's function has and ours has not."""
+    if max_norm is not None:
+        raise NotImplementedError(
+            f"{name}: argument 'max_norm' expects None, got {max_norm}. Scale the table with"
+            " torch.embedding_renorm_ before the call"
+        )
+    if sparse:
+        raise NotImplementedError(f"{name}: argument 'sparse' expects False: gradients are dense")
+
+
+def check_table(name: str, weight: Tensor) -> None:
+    check_input(name, weight, "weight")
+    if weight.dim() != 2:
+        raise ValueError(
+            f"{name}: argument 'weight' expects shape [rows, columns], got {list(weight.shape)}"
+        )
+
+
+def table_gradient(
+    rows: Tensor, index: Tensor, shape: torch.Size, padding: int, by_frequency: bool
+) -> Tensor:
+    """Gradients of a table's rows, added up where an index is met more than once."""
+    flat = index.reshape(-1)
+    if by_frequency:
+        ones = torch.ones(flat.shape, device=flat.device)
+        counts = index_add(torch.zeros(shape[0], device=flat.device), 0, flat, ones)
+        rows = (rows.float() / index_select(counts, 0, flat)[:, None]).to(rows.dtype)
+    if padding != NO_PADDING:
+        rows = rows.masked_fill((flat == padding)[:, None], 0)
+    return index_add(rows.new_zeros(shape), 0, flat, rows)
+
+
+def _case(indices: Sequence[int], rows: int, columns: int, **named: Any) -> Case:
+    def make(
+        dtype: torch.dtype, device: torch.device, generator: torch.Generator
+    ) -> tuple[list[Any], dict[str, Any]]:
+        index = torch.randint(0, rows, tuple(indices), generator=generator)
+        table = torch.randn(rows, columns, generator=generator)
+        return [index.to(device), table.to(dtype).to(device)], dict(named)
+
+    words = ["x".join(map(str, indices)), f"{rows}x{columns}"]
+    return Case(" ".join([*words, *(f"{n}={v}" for n, v in named.items())]), make)
+
+
+def _reference(
+    input: Tensor, weight: Tensor, padding: int = NO_PADDING, scale_grad_by_freq: bool = False
+) -> Tensor:
+    row = None if padding == NO_PADDING else padding
+    return F.embedding(input.long(), weight, row, scale_grad_by_freq=scale_grad_by_freq)
+
+
+@operator(
+    source=SOURCE,
+    reference=_reference,
+    cases=[
+        _case((0,), 5, 4),
+        _case((31,), 7, 33),
+        _case((2, 9), 5, 3, padding=2, scale_grad_by_freq=True),
+    ],
+    bench=[_case((4096,), 32000, 512)],
+    cost=lambda input, weight, *_, **__: Cost(
+        read=input.nbytes + input.numel() * weight[0].nbytes,
+        write=input.numel() * weight[0].nbytes,
+    ),
+)
+def _embedding(
+    input: Tensor, weight: Tensor, padding: int = NO_PADDING, scale_grad_by_freq: bool = False
+) -> Tensor:
+    check_table("embedding", weight)
+    check_index("embedding", "input", input, weight)
+    return weight.new_empty([*input.shape, weight.shape[1]])
+
+
+@_embedding.run
+def _(
+    output: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    padding: int = NO_PADDING,
+    scale_grad_by_freq: bool = False,
+) -> None:
+    rows = output.view(input.numel(), weight.shape[1])
+    take_into(_embedding, rows, weight, 0, input, each=False)
+
+
+@_embedding.backward(keep=["input"])
+def _(call: Call, grad: Tensor) -> Gradients:
+    shape = call.like("weight").shape
+    rows = grad.reshape(call.input.numel(), shape[1])
+    found = table_gradient(rows, call.input, shape, call.padding, call.scale_grad_by_freq)
+    return {"weight": found}
+
+
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """Rows of `weight` at the indices `input`, as F.embedding; `max_norm` and `sparse` are refused.
+
+    Gradients of rows that are met more than once are added in their order, in float32.
+    """
+    refuse("embedding", max_norm, sparse)
+    padding = padding_of("embedding", padding_idx, weight.shape[0])
+    return _embedding(input, weight, padding, scale_grad_by_freq)

@@ -1,0 +1,113 @@
+// Elements taken from or added to the places that indices name.
+//
+// Tensors are [outer, places, inner]. An index of 32 or 64 bits stands for a row of `inner`
+// elements, or for one element. Outside of the tensor it is reported, and nothing is read there.
+#include "shared/indices.h"
+
+struct Places {
+  uint count;    // indices along the dimension
+  uint places;   // of the tensor that they name
+  uint inner;    // elements of one place
+  uint is_wide;  // indices have 64 bits
+  uint is_each;  // an index for each element, not for a row
+  uint is_deep;  // the grid is (inner, count, outer), not (count * inner, 1, outer)
+};
+
+struct At {
+  uint index;  // along the dimension
+  uint inner;
+  ulong row;      // of this outer
+  ulong element;  // of [outer, count, inner]
+};
+
+inline At at_of(uint3 in_grid, constant Places& sizes) {
+  At at;
+  at.index = sizes.is_deep ? in_grid.y : in_grid.x / sizes.inner;
+  at.inner = sizes.is_deep ? in_grid.x : in_grid.x % sizes.inner;
+  at.row = ulong(in_grid.z) * sizes.count + at.index;
+  at.element = at.row * sizes.inner + at.inner;
+  return at;
+}
+
+inline bool is_outside(long found, constant Places& sizes,
+                       device c10::metal::ErrorMessages* errors) {
+  const bool outside = found < 0 || found >= long(sizes.places);
+  if (outside)
+    TORCH_REPORT_ERROR(errors, "index ", found, " is out of bounds for dimension with size ",
+                       sizes.places);
+  return outside;
+}
+
+// Elements are copied as bits: an instance for two bytes and one for four.
+template <typename T>
+[[kernel]] void take(device const T* x [[buffer(0)]], device const int* index [[buffer(1)]],
+                     device T* y [[buffer(2)]], constant Places& sizes [[buffer(3)]],
+                     device c10::metal::ErrorMessages* errors [[buffer(4)]],
+                     uint3 in_grid [[thread_position_in_grid]]) {
+  const At at = at_of(in_grid, sizes);
+  const long found = index_at(index, sizes.is_each ? at.element : at.index, sizes.is_wide);
+  T value = T(0);
+  if (!is_outside(found, sizes, errors))
+    value = x[(ulong(in_grid.z) * sizes.places + ulong(found)) * sizes.inner + at.inner];
+  y[at.element] = value;
+}
+
+// Where elements, or rows, are to be added: 32 bits; -1 where the index is outside.
+[[kernel]] void destinations(device const int* index [[buffer(0)]], device int* to [[buffer(1)]],
+                             constant Places& sizes [[buffer(2)]],
+                             device c10::metal::ErrorMessages* errors [[buffer(3)]],
+                             uint3 in_grid [[thread_position_in_grid]]) {
+  const At at = at_of(in_grid, sizes);
+  const long found = index_at(index, at.element, sizes.is_wide);
+  int place = -1;
+  if (!is_outside(found, sizes, errors))
+    place = int((ulong(in_grid.z) * sizes.places + ulong(found)) * sizes.inner + at.inner);
+  to[at.element] = place;
+}
+
+struct Sums {
+  uint count;   // rows of `source`
+  uint places;  // rows of `y`
+  uint inner;
+  uint is_deep;  // the grid is (inner, count, outer), not (count, 1, outer) with inner 1
+  float alpha;
+};
+
+// Rows that go to one place stand in a row of `order`; who finds their first adds them up, in that
+// order and in float, and rounds once.
+template <typename T>
+[[kernel]] void add_sorted(device T* y [[buffer(0)]], device const T* source [[buffer(1)]],
+                           device const int* to [[buffer(2)]],
+                           device const int* order [[buffer(3)]],
+                           constant Sums& sizes [[buffer(4)]],
+                           uint3 in_grid [[thread_position_in_grid]]) {
+  const uint start = sizes.is_deep ? in_grid.y : in_grid.x;
+  const uint inner = sizes.is_deep ? in_grid.x : 0;
+  const int place = to[start];
+  if (place < 0 || (start > 0 && to[start - 1] == place)) return;
+  const ulong first = ulong(in_grid.z) * sizes.count;
+  float sum = 0.0f;
+  for (uint i = start; i < sizes.count && to[i] == place; ++i)
+    sum += float(source[(first + uint(order[i])) * sizes.inner + inner]);
+  const ulong at = (ulong(in_grid.z) * sizes.places + uint(place)) * sizes.inner + inner;
+  y[at] = T(float(y[at]) + sizes.alpha * sum);
+}
+INSTANTIATE(add_sorted)
+
+template <typename T>
+[[kernel]] void add_atomic(device atomic_float* y [[buffer(0)]],
+                           device const T* source [[buffer(1)]], device const int* to [[buffer(2)]],
+                           constant Sums& sizes [[buffer(3)]],
+                           uint3 in_grid [[thread_position_in_grid]]) {
+  const uint row = sizes.is_deep ? in_grid.y : in_grid.x;
+  const uint inner = sizes.is_deep ? in_grid.x : 0;
+  const int place = to[row];
+  if (place < 0) return;
+  const float value = source[(ulong(in_grid.z) * sizes.count + row) * sizes.inner + inner];
+  const ulong at = (ulong(in_grid.z) * sizes.places + uint(place)) * sizes.inner + inner;
+  atomic_fetch_add_explicit(y + at, sizes.alpha * value, memory_order_relaxed);
+}
+INSTANTIATE(add_atomic)
+
+INSTANTIATE_ONE(take, int)
+INSTANTIATE_ONE(take, short)
