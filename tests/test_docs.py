@@ -30,6 +30,16 @@ def test_examples_run() -> None:
     assert names["y"].shape == (4, 64)
 
 
+def test_examples_of_training_run() -> None:
+    text = (ROOT / "docs" / "training.md").read_text()
+    examples = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert examples
+    names: dict[str, Any] = {}
+    for example in examples:
+        exec(example, names)
+    assert names["table"].grad.isfinite().all()
+
+
 @of_each_document
 def test_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text()):

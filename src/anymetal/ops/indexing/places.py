@@ -11,7 +11,7 @@ import torch
 from anymetal.ops.declare import AnyOperator, variants
 from anymetal.ops.declare.checks import check_dtype
 from anymetal.ops.declare.elementwise import choice_for
-from anymetal.ops.declare.kernel_file import kernel_file
+from anymetal.ops.declare.kernel_file import SUFFIXES, kernel_file
 from anymetal.ops.losses.targets import INDICES, words_of
 
 KERNELS = kernel_file("indexing/indexing.metal")
@@ -120,16 +120,18 @@ def add_into(
     }
     threads = _threads(added, deep)
     launch = {"threads": threads, "group_size": _group(operator, output, threads)}
-    dense = source.contiguous()
+    dense, suffix = source.contiguous(), SUFFIXES[output.dtype]
     sorts = deep or torch.are_deterministic_algorithms_enabled()
     if by == "sorting" or (by is None and sorts):
         variants.record(operator.name, output.dtype, "sorted", 1)
         ordered, order = to.sort(stable=True)
-        operator.kernel("add_sorted", output)(output, dense, ordered, order.int(), sizes, **launch)
+        KERNELS.kernel(f"add_sorted_{suffix}", output.device)(
+            output, dense, ordered, order.int(), sizes, **launch
+        )
         return
     variants.record(operator.name, output.dtype, "atomic", 1)
     sums = output if output.dtype == torch.float32 else output.float()
-    operator.kernel("add_atomic", output)(sums, dense, to, sizes, **launch)
+    KERNELS.kernel(f"add_atomic_{suffix}", output.device)(sums, dense, to, sizes, **launch)
     if sums is not output:
         output.copy_(sums)
 

@@ -315,6 +315,10 @@ def _cross_entropy(
     shape = [*input.shape[:at], *input.shape[at + 1 :]]
     check_target(name, input, target, shape)
     check_weight(name, input, weight, input.shape[at])
+    if target.is_floating_point() and ignore_index >= 0:
+        raise RuntimeError(
+            f"{name}: ignore_index is not supported for floating point target, got {ignore_index}"
+        )
     output = input.new_empty(shape if reduction == "none" else [])
     states = input.new_empty((math.prod(shape), 2), dtype=torch.float32)
     return output, states, input.new_empty([], dtype=torch.float32)
@@ -375,6 +379,7 @@ def cross_entropy_backward(
     softcap: float = 0.0,
 ) -> Tensor:
     """The gradient of the logits, from each row's saved log-sum-exp."""
+    check_input("cross_entropy_backward", grad, "grad")
     check_input("cross_entropy_backward", input)
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 

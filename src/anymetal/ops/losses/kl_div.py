@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from anymetal.ops.declare import Case, Cost, operator, variants
-from anymetal.ops.declare.checks import check_pair
+from anymetal.ops.declare.checks import check_input, check_pair
 from anymetal.ops.declare.elementwise import choice_for
 from anymetal.ops.losses.targets import check_reduction, legacy, wide
 
@@ -105,6 +105,7 @@ def kl_div_backward(
     grad: Tensor, input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
 ) -> tuple[Tensor, Tensor]:
     """The gradients of the log-probabilities and of the target."""
+    check_input("kl_div_backward", grad, "grad")
     check_pair("kl_div_backward", "input", input, "target", target)
     return input.new_empty(input.shape), input.new_empty(input.shape)
 

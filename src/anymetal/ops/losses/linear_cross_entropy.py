@@ -207,6 +207,7 @@ def linear_cross_entropy_backward(
     softcap: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of input, weight and bias; logits are computed again."""
+    check_input("linear_cross_entropy_backward", grad, "grad")
     check_input("linear_cross_entropy_backward", input)
     return (
         input.new_empty(input.shape),
