@@ -17,6 +17,7 @@ from typing import Any
 
 from anymetal.engines import choose, registry
 from anymetal.engines.choose import Choice
+from anymetal.engines.collector import collector_paused
 from anymetal.engines.contract import PLAIN, Compiled, E, Engine, Instrumentation
 from anymetal.nouns import (
     FunctionConstant,
@@ -88,7 +89,8 @@ class Compiler:
         def build(engine: Engine, patient: bool) -> E:
             return instrumentation.compile(program(engine.target), engine, patient=patient)
 
-        return choose.first_able(kernel, chosen, build)
+        with collector_paused():
+            return choose.first_able(kernel, chosen, build)
 
     def _make_outline(self) -> Outline:
         key = _source_key(self.source)
@@ -97,7 +99,8 @@ class Compiler:
             return _outline(entry.note)
         for engine in choose.choice(PLAIN).engines:
             engine.start_early()
-        outline = self._frontend.outline(self.source, choose.checking_target())
+        with collector_paused():
+            outline = self._frontend.outline(self.source, choose.checking_target())
         default_store().put("outline", key, asdict(outline))
         return outline
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from anymetal import settings
+from anymetal.engines.collector import collector_paused
 from anymetal.engines.contract import Sizes
 from anymetal.engines.cpu import jit
 from anymetal.engines.cpu.executable import CpuExecutable
@@ -149,13 +150,14 @@ class SimdgroupExecutable(CpuExecutable):
         entry = store.get("vectorised", key)
         if entry is not None:
             return _Code(entry.payload, entry.note["has_barriers"], self._runtime)
-        try:
-            written = self.written.pop(shape, None) or _write(
-                zlib.decompress(self.payload).decode(), shape, self.metadata["heaviest"]
-            )
-        except Unsuitable as error:
-            return error
-        code, note = written.compiled()
+        with collector_paused():
+            try:
+                written = self.written.pop(shape, None) or _write(
+                    zlib.decompress(self.payload).decode(), shape, self.metadata["heaviest"]
+                )
+            except Unsuitable as error:
+                return error
+            code, note = written.compiled()
         store.put("vectorised", key, note, code)
         return _Code(code, note["has_barriers"], self._runtime)
 
