@@ -34,8 +34,8 @@ def test_vector_call_becomes_a_mask() -> None:
 
 def test_other_types_stay() -> None:
     text = "%a = call float @llvm.fabs.f32(float %x)"
-    assert not bfloat.has_absolute_values(text)
-    assert bfloat.has_absolute_values(VECTOR)
+    assert not bfloat.is_absolute_value("llvm.fabs.f32")
+    assert bfloat.is_absolute_value("llvm.fabs.v4bf16")
     assert masked(text) == [text]
 
 

@@ -30,15 +30,22 @@ def _initialise() -> None:
     llvm.set_option("anymetal", "-capture-tracking-max-uses-to-explore=4000")
 
 
+@functools.cache
 def _target_machine(level: int) -> llvm.TargetMachine:
+    return _new_target_machine(level)
+
+
+def _new_target_machine(level: int) -> llvm.TargetMachine:
     _initialise()
     target = llvm.Target.from_triple(llvm.get_process_triple())
     return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=level,
-        jit=True,
+        cpu=llvm.get_host_cpu_name(), features=_features(), opt=level, jit=True
     )
+
+
+@functools.cache
+def _features() -> str:
+    return str(llvm.get_host_cpu_features().flatten())
 
 
 @functools.cache
@@ -54,6 +61,8 @@ def inlined(ir: str) -> str:
     with _lock:
         module = llvm.parse_assembly(ir)
         manager = llvm.create_new_module_pass_manager()
+        # Functions without their variables are a third as long to copy.
+        manager.add_sroa_pass()
         manager.add_always_inliner_pass()
         for _ in range(2):
             manager.add_sroa_pass()
@@ -137,10 +146,23 @@ def _compiled(module: llvm.ModuleRef, level: int, *, vectorise: bool) -> bytes:
     # Coroutines are split before anything is optimised: loop invariants moved across a suspend
     # would have to be kept in every thread's frame (matmul 512^3: 384 bytes a frame, not 128).
     _run_pipeline(module, _target_machine(0), 0)
-    module = _with_private_frames(module)
+    is_coroutine = _defines(module, f"{_SPLIT}resume")
+    if is_coroutine:
+        # Each part begins as a copy of the whole: what it cannot reach goes before it is read.
+        _run(_folding(), module)
     machine = _target_machine(level)
-    _run_pipeline(module, machine, level, vectorise=vectorise)
+    if level > 0:
+        module = _with_private_frames(module) if is_coroutine else module
+        _run_pipeline(module, machine, level, vectorise=vectorise)
     return bytes(machine.emit_object(_without_traps_for_the_generator(module)))
+
+
+def _defines(module: llvm.ModuleRef, name: str) -> bool:
+    try:
+        module.get_function(name)
+    except NameError:
+        return False
+    return True
 
 
 def _with_private_frames(module: llvm.ModuleRef) -> llvm.ModuleRef:
@@ -148,12 +170,6 @@ def _with_private_frames(module: llvm.ModuleRef) -> llvm.ModuleRef:
 
     Told so, it keeps what a loop carries in registers instead of writing it to the frame each time.
     """
-    try:
-        module.get_function(f"{_SPLIT}resume")
-    except NameError:
-        return module
-    # Each part begins as a copy of the whole: what it cannot reach goes before anybody reads it.
-    _run(_folding(), module)
     read = parse(str(module))
     for function in read.functions:
         if function.name.startswith(_SPLIT):
@@ -174,10 +190,9 @@ def _run_pipeline(
 
 def _without_traps_for_the_generator(module: llvm.ModuleRef) -> llvm.ModuleRef:
     """The module, with what LLVM's code generator cannot do replaced."""
-    text = str(module)
-    if not bfloat.has_absolute_values(text):
+    if not any(bfloat.is_absolute_value(function.name) for function in module.functions):
         return module
-    read = parse(text)
+    read = parse(str(module))
     bfloat.mask_absolute_values(read)
     return llvm.parse_assembly(str(read))
 
@@ -187,7 +202,7 @@ class LoadedCode:
 
     def __init__(self, code: bytes) -> None:
         with _lock:
-            machine = _target_machine(0)
+            machine = _new_target_machine(0)  # it becomes the engine's
             self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
             self._engine.finalize_object()

@@ -14,13 +14,9 @@ _FABS = "llvm.fabs."
 _ALL_BUT_THE_SIGN = 0x7FFF
 
 
-def has_absolute_values(ir: str) -> bool:
-    """Whether a module's text names the function; most do not, and need not be read."""
-    return any(_is_of_bfloats(rest.partition("(")[0]) for rest in ir.split(f"@{_FABS}")[1:])
-
-
-def _is_of_bfloats(suffix: str) -> bool:
-    return suffix.endswith("bf16")
+def is_absolute_value(function: str) -> bool:
+    """Whether the function of this name takes absolute values of bfloats."""
+    return function.startswith(_FABS) and function.endswith("bf16")
 
 
 def mask_absolute_values(module: Module) -> None:
@@ -30,8 +26,7 @@ def mask_absolute_values(module: Module) -> None:
 
 
 def _mask(build: Builder, call: Instruction) -> bool:
-    callee = call.callee or ""
-    if not callee.startswith(_FABS) or not _is_of_bfloats(callee):
+    if not is_absolute_value(call.callee or ""):
         return False
     integers = call.type.with_scalar(I16)
     bits = build.cast("bitcast", call.operands[0], integers)
