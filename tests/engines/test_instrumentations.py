@@ -120,6 +120,14 @@ def test_kernel_used_with_and_without_a_check_has_both() -> None:
     assert x.tolist() == [3] * 4
 
 
+def test_counted_kernel_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = compile_shader(UNUSED).f.count(torch.zeros(40))
+    assert first.device_writes == 40
+    forget()
+    monkeypatch.setattr(clang, "_run", no_compiler)
+    assert compile_shader(UNUSED).f.count(torch.zeros(40)) == first
+
+
 def test_source_is_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     starts: list[int] = []
     start = clang.preprocess

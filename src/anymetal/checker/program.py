@@ -180,7 +180,7 @@ class Checked:
     name = "checked"
     engine = ThreadEngine.name
     optimise = False
-    kept = quotes = True
+    quotes = True
 
     @property
     def key(self) -> str:

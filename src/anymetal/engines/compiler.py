@@ -68,8 +68,7 @@ class Compiler:
                 found = _from_store(key, instrumentation)
                 if found is None:
                     found = self._build(kernel, constants, instrumentation, chosen)
-                    if instrumentation.kept:
-                        default_store().put(kind, key, found.metadata, found.payload)
+                    default_store().put(kind, key, found.metadata, found.payload)
                 choose.log_fallback(kernel, chosen, found)
                 _alive[key] = found
             return found
@@ -106,7 +105,7 @@ class Compiler:
 
 
 def _from_store(key: str, instrumentation: Instrumentation[E]) -> E | None:
-    entry = default_store().get(instrumentation.name, key) if instrumentation.kept else None
+    entry = default_store().get(instrumentation.name, key)
     if entry is None:
         return None
     engine = registry.engine_called(entry.note["engine"])

@@ -92,10 +92,6 @@ class Instrumentation(Protocol[E_co]):
         """Whether the front end optimises first; else all accesses stand as they are written."""
 
     @property
-    def kept(self) -> bool:
-        """Whether the result can be kept on disk."""
-
-    @property
     def quotes(self) -> bool:
         """Whether the result names places in the source: it is another one for another name."""
 
@@ -128,7 +124,7 @@ class Plain:
     """The kernel alone."""
 
     name, key, engine = "executable", "", ""
-    optimise = kept = True
+    optimise = True
     quotes = False
 
     def compile(self, program: Program, engine: Engine, *, patient: bool) -> Executable:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from anymetal.engines.contract import Engine, Executable
+from anymetal.engines.cpu.threads.engine import ThreadEngine, ThreadExecutable
 from anymetal.ir import parse
 from anymetal.nouns import Program
-from anymetal.passes.count.blocks import BUFFER, Costs, count_blocks
+from anymetal.passes.count.blocks import BUFFER, COUNTERS, count_blocks
 
 
 @dataclass(frozen=True)
@@ -44,18 +45,14 @@ class Counts:
 
 
 class CountedExecutable:
-    """A kernel with counters. They stay where they are as long as this lives."""
+    """A kernel with counters; they are variables of its code."""
 
-    def __init__(self, program: Program, engine: Engine) -> None:
-        module = parse(program.ir)
-        self._costs: Costs = count_blocks(module, self._reserve)
-        counting = replace(program, ir=str(module))
-        self.executable: Executable = engine.compile(counting, patient=True)
-        self.payload, self.metadata = self.executable.payload, self.executable.metadata
-
-    def _reserve(self, count: int) -> int:
-        self._counters = (ctypes.c_uint64 * count)()
-        return ctypes.addressof(self._counters)
+    def __init__(self, executable: ThreadExecutable) -> None:
+        self.executable = executable
+        self.payload, self.metadata = executable.payload, executable.metadata
+        self._costs: list[dict[str, int]] = executable.metadata["costs"]
+        counters = ctypes.c_uint64 * len(self._costs)
+        self._counters = counters.from_address(executable.address(COUNTERS))
 
     def take(self) -> Counts:
         """What happened since the last call."""
@@ -74,17 +71,26 @@ class CountedExecutable:
 
 
 class Counted:
-    """Counters in every block. Their addresses are in the code, so it is not kept; they are not
-    atomic, so it runs on one processor, thread by thread."""
+    """Counters in every block. They are not atomic, so the kernel runs on one processor, thread by
+    thread."""
 
-    name, key, engine = "counted", "", "coroutine"
-    optimise, kept, quotes = True, False, False
+    name, key, engine = "counted", "", ThreadEngine.name
+    optimise, quotes = True, False
 
     def compile(self, program: Program, engine: Engine, *, patient: bool) -> CountedExecutable:
-        return CountedExecutable(program, engine)
+        module = parse(program.ir)
+        costs = count_blocks(module)
+        executable = engine.compile(replace(program, ir=str(module)), patient=True)
+        executable.metadata["costs"] = [dict(cost) for cost in costs]
+        return _counted(executable)
 
     def load(self, payload: bytes, metadata: dict[str, Any], engine: Engine) -> CountedExecutable:
-        raise NotImplementedError("counters are addresses of one process")
+        return _counted(engine.load(payload, metadata))
+
+
+def _counted(executable: Executable) -> CountedExecutable:
+    assert isinstance(executable, ThreadExecutable)
+    return CountedExecutable(executable)
 
 
 COUNTED = Counted()

@@ -11,7 +11,8 @@ from anymetal.nouns import Source
 # In the order in which they are tried.
 ENGINES: tuple[Engine, ...] = (SimdgroupEngine(), ThreadEngine())
 
-FRONTENDS: dict[type[Source], Frontend] = {Source: MetalFrontend()}
+METAL = MetalFrontend()
+FRONTENDS: dict[type[Source], Frontend] = {Source: METAL}
 
 
 def engine_called(name: str) -> Engine:

@@ -325,6 +325,10 @@ class Module:
         if not declared and all(signature.name != function.name for function in self.functions):
             self.parts.append(signature.written("declare"))
 
+    def define_zeros(self, name: str, kind: Type, align: int) -> None:
+        """A global variable that others find by its name, and that begins with zeros."""
+        self.parts.append(f"@{quoted(name)} = global {kind} zeroinitializer, align {align}")
+
     def metadata(self, number: int, contents: str) -> str:
         """A metadata node of our own, by its name; equal calls give the same one."""
         name = f"{OWN_METADATA}{number}"

@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 import torch
 
 from anymetal.engines.choose import checking_target
+from anymetal.engines.registry import METAL
 from anymetal.msl.arguments import describe_kernels
-from anymetal.msl.prepare import prepare
 from anymetal.nouns import Argument, Field, Source
 from anymetal.store.cache import default_store, digest_of
 from anymetal.store.fingerprint import fingerprint
@@ -239,7 +239,7 @@ def reflected(source: Source) -> Mapping[str, tuple[Argument, ...]]:
     key = digest_of(fingerprint("tools", "processor", "compiler"), repr(source))
     entry = default_store().get("arguments", key)
     if entry is None:
-        found = describe_kernels(prepare(source), checking_target())
+        found = describe_kernels(METAL.prepared(source), checking_target())
         rows = {name: [asdict(argument) for argument in found[name]] for name in found}
         default_store().put("arguments", key, rows)
         return found

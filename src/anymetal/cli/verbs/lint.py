@@ -25,9 +25,9 @@ from anymetal.cli.sources import (
 from anymetal.cli.verbs.kernels import executable_of
 from anymetal.engines.choose import REFERENCE, checking_target
 from anymetal.engines.compiler import Compiler
+from anymetal.engines.registry import METAL
 from anymetal.errors import AnymetalError
 from anymetal.msl.check import check_all, check_entries
-from anymetal.msl.prepare import prepare
 from anymetal.nouns import EntryPoint, Prepared
 
 # Says which kernel is being compiled, how many are done, and how many there are.
@@ -99,7 +99,7 @@ def lint_file(
     step(path.name, 0, 1)
     report = FileReport(str(path))
     try:
-        prepared = prepare(source_of(path, options))
+        prepared = METAL.prepared(source_of(path, options))
     except (AnymetalError, UnicodeDecodeError) as error:
         return report.with_error(error, ())
     report = replace(report, kernels=len(prepared.entry_points))

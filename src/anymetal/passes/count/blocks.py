@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
-from anymetal.ir import I64, PTR, Block, Builder, Function, Instruction, Module, Operand, i64
+from anymetal.ir import (
+    I64,
+    PTR,
+    Block,
+    Builder,
+    Function,
+    Instruction,
+    Module,
+    Operand,
+    array,
+    i64,
+)
 from anymetal.machine.layout import Wait, waits_for
 from anymetal.machine.shadow import Access as Kind
 from anymetal.passes.accesses import accesses_of
@@ -38,26 +48,27 @@ _WAITS = {
 BUFFER = "buffer "
 
 Costs = list[Counter[str]]
+COUNTERS = "am_counters"
 
 
-def count_blocks(module: Module, reserve: Callable[[int], int]) -> Costs:
+def count_blocks(module: Module) -> Costs:
     """Adds a counter to each block of the kernel; returns what one pass through each block costs.
 
-    `reserve(n)` gives the address of n counters of 64 bits. They are not atomic, so the kernel must
-    run on one processor.
+    The counters, of 64 bits, are the module's variable COUNTERS. They are not atomic, so the kernel
+    must run on one processor.
     """
     function = module.function(THREAD_MAIN)
     provenance = Provenance(function)
     costs = [_cost(block, provenance) for block in function.blocks]
-    start = reserve(len(costs))
     for number, block in enumerate(function.blocks):
-        _add_counter(function, block, start + 8 * number)
+        _add_counter(function, block, number)
+    module.define_zeros(COUNTERS, array(len(costs), I64), align=8)
     return costs
 
 
-def _add_counter(function: Function, block: Block, address: int) -> None:
-    place = Operand(PTR, f"inttoptr (i64 {address} to ptr)")
+def _add_counter(function: Function, block: Block, number: int) -> None:
     build = Builder(function.fresh)
+    place = build.offset(Operand(PTR, f"@{COUNTERS}"), 8 * number)
     build.store(build.add(build.load(I64, place, align=8), i64(1)), place, align=8)
     first = next(i for i in block.instructions if i.opcode != "phi")
     block.insert_before(first, build.made)

@@ -94,6 +94,10 @@ class ThreadExecutable(CpuExecutable):
         self._frame_size = runtime.frame_size(self._address) if coroutine else 0
         self._without_memory = self._pack({})
 
+    def address(self, symbol: str) -> int:
+        """Where a function or variable of the code lies, as long as this lives."""
+        return self._code.address(symbol)
+
     def _pack(self, dynamic: dict[int, int]) -> bytes:
         lengths = [dynamic.get(index, 0) for index in range(THREADGROUP_ARGUMENTS)]
         static = self.static_threadgroup_memory_length
