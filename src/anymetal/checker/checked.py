@@ -146,7 +146,7 @@ class _Launch:
             root = Root("buffer", number)
             if unknown_writes or not region.read_only:
                 element = min(any_unknown, checked.smallest(root))
-                needs.append((region, Need(view.address, view.size, element)))
+                needs.append((region, Need(view.address, view.extent, element)))
         needs += self._threadgroup_regions(any_unknown)
         for (region, _), cells in zip(needs, _arena.lay_out([n for _, n in needs]), strict=True):
             region.shadow, region.shift = cells.address, cells.shift

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from anymetal.machine.shadow import Beyond
+
 
 @dataclass(frozen=True)
 class Sighting:
@@ -36,14 +38,16 @@ class Sighting:
 
 def out_of_bounds(seen: Sighting) -> str:
     access = f"{seen.verb} of {seen.size} bytes"
+    if seen.detail == Beyond.AT_NULL:
+        return f"{access} through a null pointer"
     if seen.name is None:
         return f"{access} at an address that belongs to no buffer of the kernel"
-    if seen.severe:
-        return f"{access} outside {seen.memory}, at element {seen.index}"
-    return (
-        f"{access} at element {seen.index} of {seen.memory}: past the tensor's last element,"
-        " though inside the storage it is a view of"
-    )
+    if seen.detail == Beyond.IN_STORAGE:
+        return (
+            f"{access} at element {seen.index} of {seen.memory}: past the tensor's last element,"
+            " though inside the storage it is a view of"
+        )
+    return f"{access} outside {seen.memory}, at element {seen.index}"
 
 
 def race(seen: Sighting) -> str:

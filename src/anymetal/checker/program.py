@@ -17,12 +17,14 @@ from anymetal.engines.cpu.runtime import Runtime, start_runtime
 from anymetal.engines.cpu.target import HOST
 from anymetal.engines.cpu.threads.engine import Layout, Listener, ThreadEngine, ThreadExecutable
 from anymetal.ir import parse
+from anymetal.machine.layout import WAIT_BITS, Wait, waits_for
 from anymetal.msl import clang
 from anymetal.msl.compile import refuse_unset_constants
 from anymetal.nouns import Argument, Position, Program
 from anymetal.passes.check.debug_info import DebugInfo, Spot
 from anymetal.passes.check.instrument import Instrument, Instrumented
 from anymetal.passes.check.mark import inline_everything, mark
+from anymetal.passes.lower.coroutine import Site
 from anymetal.passes.lower.invariant import mark_loads_through
 from anymetal.passes.provenance import Root
 from anymetal.store.cache import default_store
@@ -33,6 +35,7 @@ _SYMBOLS = (
     "am_check_read",
     "am_check_write",
     "am_check_slowly",
+    "am_check_elsewhere",
     "am_check_array_slowly",
     "am_check_table_slowly",
     "am_check_taken_slowly",
@@ -212,13 +215,13 @@ def _note(
 ) -> dict[str, Any]:
     """What a checked launch needs besides the code, as the store keeps it."""
     names = {v.slot: v.name for v in program.threadgroup_variables}
-    stops = [(s.what, places.excerpt(places.info.spots(s.location))) for s in layout.sites]
+    stops = [_suspend_site(places, s) for s in layout.sites]
     parts: dict[str, list[Any]] = {
         "sites": [
             CheckedSite(places.excerpt(s.spots), s.element, s.align, s.use, s.root, s.what)
             for s in instrumented.sites
         ],
-        "suspends": [SuspendSite(0, Excerpt()), *(SuspendSite(*stop) for stop in stops)],
+        "suspends": [SuspendSite(0, Excerpt()), *stops],
         "touched": [
             Touched(root, smallest, root in instrumented.written_to)
             for root, smallest in instrumented.smallest.items()
@@ -234,6 +237,14 @@ def _note(
         "kernel": asdict(places.at(program.entry.position)),
         "comments": places.comments,
     }
+
+
+def _suspend_site(places: _Places, site: Site) -> SuspendSite:
+    spots = places.info.spots(site.location)
+    is_collective = waits_for(site.what) == Wait.COLLECTIVE
+    of_quads = is_collective and any(spot.file.endswith("metal_quadgroup") for spot in spots)
+    word = site.what | (records.OF_QUADS << WAIT_BITS if of_quads else 0)
+    return SuspendSite(word, places.excerpt(spots))
 
 
 class _Places:

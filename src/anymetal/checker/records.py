@@ -16,6 +16,7 @@ from anymetal.machine.shadow import (
     REGIONS,
     UNKNOWN_REGION,
     Access,
+    Beyond,
     Memory,
     Use,
 )
@@ -24,6 +25,8 @@ from anymetal.nouns import MAX_GROUP_SIZE, SIMDGROUP
 
 NO_SITE, NO_THREAD = 0xFFFF, 0xFFFFFFFF
 MAX_FINDINGS = 1024
+NULL_BYTES = 1 << 16  # addresses below are a null pointer with an index
+OF_QUADS = 1  # in the place of memory flags: the collective is one of quads
 MAX_SIMDGROUPS = MAX_GROUP_SIZE // SIMDGROUP
 
 
@@ -123,6 +126,14 @@ class Range(Structure):
     high: int = member("char*")
 
 
+@table("am_table")
+class ConstantTable(Structure):
+    """A constant of the program, as instrumented code names it."""
+
+    low: int = member("char*")
+    size: int = member("unsigned long")
+
+
 @table("am_checked_launch")
 class CheckedLaunch(Structure):
     """Everything of one checked launch. Python allocates it and reads the findings."""
@@ -166,15 +177,18 @@ HEADER = Header(
         "kMaxFindings": MAX_FINDINGS,
         "kNoSite16": NO_SITE,
         "kNoThread": NO_THREAD,
+        "kNullBytes": NULL_BYTES,
+        "kOfQuads": OF_QUADS,
     },
     enums=(
         Enum.of(Memory, "am_memory"),
         Enum.of(Access, "am_access"),
         Enum.of(Use, "am_use"),
         Enum.of(RawSeverity, "am_severity"),
+        Enum.of(Beyond, "am_beyond"),
         Enum({row.enumerator: value for value, row in enumerate(RECORDED)}, "am_kind", prefix=""),
     ),
     structures=(
-        Cell, Region, Checks, RawFinding, Findings, AccessSiteRow, Range, CheckedLaunch,
+        Cell, Region, Checks, RawFinding, Findings, AccessSiteRow, Range, ConstantTable, CheckedLaunch,
     ),
 )  # fmt: skip

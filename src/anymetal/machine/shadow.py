@@ -36,3 +36,12 @@ class Use(Enumeration):
     USED = 0
     UNUSED = 1
     PICKED = 2, "only by selections, which may drop it"
+
+
+class Beyond(Enumeration):
+    """What an access out of bounds meets: the detail of such a finding."""
+
+    ELSEWHERE = 0
+    IN_STORAGE = 1, "the rest of the storage that a tensor is a view of"
+    AT_NULL = 2, "no memory: a null pointer, perhaps with an index"
+    IN_OBJECT = 3, "the same variable: past the end of a row or member"

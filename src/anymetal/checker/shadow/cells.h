@@ -39,6 +39,15 @@ AM_INLINE unsigned readers_with(unsigned long before, unsigned thread) {
   return readers > seen ? readers : seen;
 }
 
+// Whether a simdgroup barrier lies between a record and what `thread` does now.
+AM_INLINE bool behind_simdgroup_barrier(const am_checks& checks, unsigned memory,
+                                        unsigned long record, unsigned thread) {
+  const am_checked_launch& launch = (const am_checked_launch&)checks;
+  unsigned simd = thread / AM_SIMD_WIDTH;
+  return am_thread_of(record) / AM_SIMD_WIDTH == simd &&
+         am_epoch_of(record) < launch.simd_ordered[memory][simd];
+}
+
 // The record of a read, merged with that of earlier reads.
 AM_INLINE unsigned long joined(const am_checks& checks, unsigned memory, unsigned long before,
                                unsigned thread, unsigned site, unsigned atomic) {
@@ -47,7 +56,9 @@ AM_INLINE unsigned long joined(const am_checks& checks, unsigned memory, unsigne
     return am_record(checks.epoch, thread, site, AM_ONE_THREAD, atomic);
   if (epoch < checks.group_first)
     readers = AM_OTHER_THREADGROUP;
-  else if (epoch < checks.ordered[memory] && readers != AM_OTHER_THREADGROUP)
+  else if (readers != AM_OTHER_THREADGROUP && epoch < checks.ordered[memory])
+    return am_record(checks.epoch, thread, site, AM_ONE_THREAD, atomic);
+  else if (readers <= AM_ONE_SIMDGROUP && behind_simdgroup_barrier(checks, memory, before, thread))
     return am_record(checks.epoch, thread, site, AM_ONE_THREAD, atomic);
   else
     readers = readers_with(before, thread);

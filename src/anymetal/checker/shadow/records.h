@@ -13,6 +13,8 @@ constexpr unsigned kMaxSimdgroups = 32u;
 constexpr unsigned kMaxFindings = 1024u;
 constexpr unsigned kNoSite16 = 65535u;
 constexpr unsigned kNoThread = 4294967295u;
+constexpr unsigned kNullBytes = 65536u;
+constexpr unsigned kOfQuads = 1u;
 
 // The two memories that threads share.
 enum am_memory : unsigned {
@@ -39,6 +41,14 @@ enum am_use : unsigned {
 enum am_severity : unsigned {
   AM_WARNING = 0,
   AM_ERROR = 1,
+};
+
+// What an access out of bounds meets: the detail of such a finding.
+enum am_beyond : unsigned {
+  AM_ELSEWHERE = 0,
+  AM_IN_STORAGE = 1,  // the rest of the storage that a tensor is a view of
+  AM_AT_NULL = 2,  // no memory: a null pointer, perhaps with an index
+  AM_IN_OBJECT = 3,  // the same variable: past the end of a row or member
 };
 
 enum am_kind : unsigned {
@@ -175,6 +185,15 @@ struct am_range {
 static_assert(__builtin_offsetof(am_range, low) == 0);
 static_assert(__builtin_offsetof(am_range, high) == 8);
 static_assert(sizeof(am_range) == 16);
+
+// A constant of the program, as instrumented code names it.
+struct am_table {
+  char* low;
+  unsigned long size;
+};
+static_assert(__builtin_offsetof(am_table, low) == 0);
+static_assert(__builtin_offsetof(am_table, size) == 8);
+static_assert(sizeof(am_table) == 16);
 
 // Everything of one checked launch. Python allocates it and reads the findings.
 struct am_checked_launch {

@@ -60,8 +60,7 @@ struct Listener {
     judge_pending(*launch);
     unsigned kind = site & AM_WAIT_MASK;
     if (kind == AM_LOOP_END) return;
-    unsigned all = simd.threads == AM_SIMD_WIDTH ? ~0u : (1u << simd.threads) - 1;
-    if (active != all) report_partial(lanes, site, active);
+    if (!is_complete(simd, kind, site, active)) report_partial(lanes, site, active);
     if (kind != AM_SIMDGROUP_BARRIER) return;
     unsigned flags = flags_at(site);
     unsigned epoch = ++launch->checks.epoch;
@@ -71,6 +70,15 @@ struct Listener {
   }
 
  private:
+  // Whether all lanes are there: of the simdgroup, or of every quad that is there at all.
+  bool is_complete(const am_simdgroup& simd, unsigned kind, unsigned site, unsigned active) const {
+    if (kind == AM_COLLECTIVE && flags_at(site) & kOfQuads) {
+      unsigned any = (active | active >> 1 | active >> 2 | active >> 3) & 0x11111111;
+      return active == any * 0xf;
+    }
+    return active == (simd.threads == AM_SIMD_WIDTH ? ~0u : (1u << simd.threads) - 1);
+  }
+
   // The memory flags that the barrier of a site was given.
   unsigned flags_at(unsigned site) const {
     return launch->suspends[site >> AM_WAIT_BITS] >> AM_WAIT_BITS;

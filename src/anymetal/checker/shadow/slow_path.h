@@ -17,6 +17,9 @@ inline void judge_pending(am_checked_launch& launch) {
   if (launch.pending_address) judge(launch);
 }
 
+// The bytes of a region that are a tensor's own, then those of its whole storage.
+constexpr unsigned long am_region::* kExtents[] = {&am_region::extent, &am_region::size};
+
 // One access being checked.
 struct Check {
   am_checked_launch& launch;
@@ -51,8 +54,16 @@ struct Check {
     return finding;
   }
 
-  void add(unsigned kind, unsigned severity) const {
-    ::add(launch.findings, finding(kind, severity));
+  void add(unsigned kind, unsigned severity, unsigned extra = 0) const {
+    am_finding found = finding(kind, severity);
+    found.extra = extra;
+    ::add(launch.findings, found);
+  }
+
+  // An access outside of its memory, or of all memory; returns the address to use.
+  char* outside() const {
+    add(AM_OUT_OF_BOUNDS, AM_ERROR, (unsigned long)address < kNullBytes ? AM_AT_NULL : AM_ELSEWHERE);
+    return launch.sink;
   }
 
   unsigned long group_of(unsigned epoch) const {
@@ -65,11 +76,6 @@ struct Check {
         high = middle - 1;
     }
     return low;
-  }
-
-  bool behind_simdgroup_barrier(unsigned epoch, unsigned other) const {
-    unsigned simd = thread / AM_SIMD_WIDTH;
-    return other / AM_SIMD_WIDTH == simd && epoch < launch.simd_ordered[region->memory][simd];
   }
 
   void conflict(unsigned long record, unsigned other_access, unsigned other_thread) {
@@ -109,7 +115,7 @@ struct Check {
     if (was_atomic && atomic()) return;
     if (epoch >= checks.group_first) {
       if (other == thread || epoch < checks.ordered[region->memory]) return;
-      if (behind_simdgroup_barrier(epoch, other)) return;
+      if (behind_simdgroup_barrier(checks, region->memory, cell.write, thread)) return;
     }
     conflict(cell.write, was_atomic ? AM_WRITE | AM_ATOMIC : AM_WRITE, other);
   }
@@ -124,7 +130,9 @@ struct Check {
     if (epoch >= checks.group_first && readers != AM_OTHER_THREADGROUP) {
       if (epoch < checks.ordered[region->memory]) return;
       if (readers == AM_ONE_THREAD && other == thread) return;
-      if (readers != AM_SEVERAL_SIMDGROUPS && behind_simdgroup_barrier(epoch, other)) return;
+      if (readers != AM_SEVERAL_SIMDGROUPS &&
+          behind_simdgroup_barrier(checks, region->memory, cell.read, thread))
+        return;
     }
     bool known = other != thread && readers != AM_OTHER_THREADGROUP;
     unsigned other_access = cell.read & kAtomic ? AM_READ | AM_ATOMIC : AM_READ;
@@ -171,19 +179,21 @@ struct Check {
     return on_element;
   }
 
-  bool in_region(const am_region& candidate) const {
-    return candidate.low && address >= candidate.low && size <= candidate.size &&
-           (unsigned long)(address - candidate.low) <= candidate.size - size;
+  bool is_within(const am_region& candidate, unsigned long bytes) const {
+    return candidate.low && address >= candidate.low && size <= bytes &&
+           (unsigned long)(address - candidate.low) <= bytes - size;
   }
 
-  // A pointer of unknown provenance: the region its address lies in, if any.
+  // A pointer of unknown provenance: the region its address lies in, if any. Of several views of
+  // one storage it is the one that has the address for itself.
   bool find_region() {
-    for (unsigned i = 0; i < checks.region_count; ++i)
-      if (in_region(checks.regions[i])) {
-        number = i;
-        region = &checks.regions[i];
-        return true;
-      }
+    for (auto bytes : kExtents)
+      for (unsigned i = 0; i < checks.region_count; ++i)
+        if (is_within(checks.regions[i], checks.regions[i].*bytes)) {
+          number = i;
+          region = &checks.regions[i];
+          return true;
+        }
     return false;
   }
 
@@ -191,15 +201,14 @@ struct Check {
     if (number == kUnknownRegion && !find_region()) {
       for (const am_range& range : launch.own)
         if (address >= range.low && address + size <= range.high) return address;
-      add(AM_OUT_OF_BOUNDS, AM_ERROR);
-      return launch.sink;
+      return outside();
     }
     offset = address - region->low;
-    if (!region->low || !in_region(*region)) {
-      add(AM_OUT_OF_BOUNDS, AM_ERROR);
-      return launch.sink;
+    if (!region->low || !is_within(*region, region->size)) return outside();
+    if ((unsigned long)offset + size > region->extent) {
+      add(AM_OUT_OF_BOUNDS, writes() ? AM_ERROR : AM_WARNING, AM_IN_STORAGE);
+      return writes() ? launch.sink : address;
     }
-    if ((unsigned long)offset + size > region->extent) add(AM_OUT_OF_BOUNDS, AM_WARNING);
     if (writes() && region->read_only) {
       add(AM_READ_ONLY, AM_ERROR);
       return launch.sink;
@@ -242,6 +251,19 @@ char* am_check_table_slowly(am_checks* checks, char* base, unsigned long table_s
   bool outside = size > table_size || (unsigned long)(address - base) > table_size - size;
   check.add(outside ? AM_OUT_OF_BOUNDS : AM_READ_ONLY, AM_ERROR);
   return launch.sink;
+}
+
+// A pointer of unknown provenance in a program with constant tables: it may point into one of them.
+char* am_check_elsewhere(am_checks* checks, const am_table* tables, unsigned count, char* address,
+                         unsigned long size, unsigned access, unsigned site, unsigned thread) {
+  for (unsigned i = 0; i < count; ++i) {
+    unsigned long offset = address - tables[i].low;
+    if (size > tables[i].size || offset > tables[i].size - size) continue;
+    if (!(access & AM_WRITE)) return address;
+    return am_check_table_slowly(checks, tables[i].low, tables[i].size, address, size, access, site,
+                                 thread);
+  }
+  return am_check_slowly(checks, kUnknownRegion, address, size, access, site, thread);
 }
 
 // A selection took the value that `site` read; `site` read nothing if there is a doubt.

@@ -7,6 +7,7 @@ so that no kernel can write outside its buffers. The checks themselves are C++
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -14,11 +15,13 @@ from anymetal.ir import (
     I1,
     I8,
     I32,
+    I64,
     PTR,
     VOID,
     Block,
     Builder,
     Function,
+    Global,
     Instruction,
     Integer,
     Module,
@@ -29,6 +32,7 @@ from anymetal.ir import (
     constant,
     i32,
     i64,
+    structure,
 )
 from anymetal.machine import shadow
 from anymetal.machine.layout import Group, Thread
@@ -37,6 +41,7 @@ from anymetal.machine.table import offset_of
 from anymetal.passes.accesses import Access, accesses_of
 from anymetal.passes.check.debug_info import DebugInfo, Spot
 from anymetal.passes.check.mark import DIVISOR, MARKS, NUMBER
+from anymetal.passes.check.padding import is_padded, runs_of
 from anymetal.passes.lower.coroutine import has_suspends
 from anymetal.passes.lower.invariant import invariant
 from anymetal.passes.lower.machine import GROUP_MAIN, GROUP_OFFSET, THREAD_MAIN, self_of
@@ -101,6 +106,8 @@ class Instrument:
         self._users = self._function.users()
         self._doubtful: dict[str, int] = {}
         self._arrays: dict[str, tuple[int, Operand]] = {}
+        self._padded: dict[str, Operand] = {}
+        self._tables: tuple[Operand, int] | None = None
         self._declared: set[str] = set()
         self._state = self._find_state(0)
         self._is_state_used = False
@@ -210,6 +217,19 @@ class Instrument:
                     assert element is not None, definitions[root.name]
                     written = Operand(PTR, f"%am.written.{len(self._arrays)}")
                     self._arrays[root.name] = (self._layout.size(element), written)
+                    if is_padded(self._layout, element):
+                        self._padded[root.name] = self._padding(element)
+
+    def _padding(self, kind: Type) -> Operand:
+        """A constant like the shadow of a new array: 1 where a byte belongs to nobody."""
+        marks = [1] * self._layout.size(kind)
+        for start, end in runs_of(self._layout, kind, tails=False):
+            marks[start:end] = [0] * (end - start)
+        name, text = f"@am.padding.{len(self._padded)}", ", ".join(f"i8 {mark}" for mark in marks)
+        self._module.parts.append(
+            f"{name} = private unnamed_addr constant {array(len(marks), I8)} [{text}]"
+        )
+        return Operand(PTR, name)
 
     def _check_instruction(self, build: Builder, instruction: Instruction) -> None:
         """The instruction with the checks it needs; a mark becomes its check."""
@@ -278,6 +298,9 @@ class Instrument:
             size = self._global_size(root.name)
             return "am_check_table", [table, i64(size), *where, i32(access.kind)]
         region = self._region(root)
+        if region == UNKNOWN_REGION and self._author_tables:
+            tables, count = self._table_of_tables()
+            return "am_check_elsewhere", [tables, i32(count), *where, i32(access.kind)]
         if region == UNKNOWN_REGION or access.kind & shadow.Access.ATOMIC:
             return "am_check_slowly", [i32(region), *where, i32(access.kind)]
         verb = "store" if access.kind == shadow.Access.WRITE else "load"
@@ -286,6 +309,22 @@ class Instrument:
         elif verb == "load" and root.number in self._constant:
             verb = "constant_load"
         return f"am_check_{verb}", [i32(region), *where, i64(access.align - 1)]
+
+    @functools.cached_property
+    def _author_tables(self) -> list[Global]:
+        """The constants that a pointer of unknown provenance may point into."""
+        return [g for g in self._globals.values() if not g.name.startswith(("@llvm.", "@am."))]
+
+    def _table_of_tables(self) -> tuple[Operand, int]:
+        """The constants' addresses and sizes (am_table), as a constant of its own."""
+        name, rows = "@am.tables", self._author_tables
+        if self._tables is None:
+            kind = structure(PTR, I64)
+            text = ", ".join(f"{kind} {{ ptr {g.name}, i64 {self._layout.size(g.type)} }}" for g in rows)
+            line = f"{name} = private unnamed_addr constant {array(len(rows), kind)} [{text}]"
+            self._module.parts.append(line)
+            self._tables = Operand(PTR, name), len(rows)
+        return self._tables
 
     def _global_size(self, name: str) -> int:
         variable = self._globals.get(name)
@@ -356,8 +395,13 @@ class Instrument:
     def _forget(self, build: Builder, name: str) -> None:
         """Clears the shadow of an array: nothing in it is written."""
         size, written = self._arrays[name]
-        operands = (written, constant(I8, 0), i64(size), boolean(False))
-        self._plain_call(build, VOID, "llvm.memset.p0.i64", *operands)
+        length, plain = i64(size), boolean(False)
+        if name in self._padded:
+            operands = (written, self._padded[name], length, plain)
+            self._plain_call(build, VOID, "llvm.memcpy.p0.p0.i64", *operands)
+        else:
+            operands = (written, constant(I8, 0), length, plain)
+            self._plain_call(build, VOID, "llvm.memset.p0.i64", *operands)
 
     def _begin(self) -> None:
         """Arrays of the thread start unwritten."""

@@ -22,6 +22,7 @@ from anymetal.ir import (
     Signature,
 )
 from anymetal.passes.check.debug_info import DebugInfo
+from anymetal.passes.check.padding import split_copies
 from anymetal.passes.lower.arithmetic import DIVISIONS, SHIFTS
 from anymetal.passes.lower.machine import GROUP_MAIN, THREAD_MAIN
 from anymetal.passes.rewrite import rewrite
@@ -60,8 +61,9 @@ def _keep_apart(module: Module, function: Function) -> None:
 
 def mark(module: Module, author_file: str, *, numbers: bool) -> None:
     """Adds the marks to every function of the author's."""
-    info = DebugInfo(module)
+    info, layout = DebugInfo(module), module.layout()
     for function in module.functions:
+        split_copies(function, layout)
         file = info.file(function)
         if file == author_file:
             _mark_function(function, integers=True, numbers=numbers)
