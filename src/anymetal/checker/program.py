@@ -27,7 +27,7 @@ from anymetal.passes.check.mark import inline_everything, mark
 from anymetal.passes.lower.coroutine import Site
 from anymetal.passes.lower.invariant import mark_loads_through
 from anymetal.passes.provenance import Root
-from anymetal.store.cache import default_store
+from anymetal.store.cache import default_store, digest_of
 from anymetal.store.fingerprint import fingerprint
 
 _SHADOW = Path(__file__).parent / "shadow"
@@ -40,6 +40,7 @@ _SYMBOLS = (
     "am_check_table_slowly",
     "am_check_taken_slowly",
     "am_check_event",
+    "am_check_fence",
     "am_check_here",
     "am_check_enter",
 )
@@ -63,16 +64,19 @@ def checked_runtime() -> Runtime:
 
 
 @functools.cache
-def _fast_checks() -> str:
+def _fast_checks(with_fences: bool) -> str:
     """The checks as IR. What they read of the launch's state changes only while threads stand at a
-    barrier, outside the kernel's code: loops need not read it again at each access."""
+    barrier, outside the kernel's code, or at a fence: without fences loops need not read it again
+    at each access."""
     store = default_store()
-    key = fingerprint("tools", "processor", clang.INCLUDE_DIR, *HOST.include_dirs, _SHADOW)
+    stamp = fingerprint("tools", "processor", clang.INCLUDE_DIR, *HOST.include_dirs, _SHADOW)
+    key = digest_of(stamp, str(with_fences))
     entry = store.get("checks", key)
     if entry is not None:
         return entry.payload.decode()
     module = parse(clang.compile_support(_SHADOW / "fast.cpp", HOST))
-    mark_loads_through(module, "%checks")
+    if not with_fences:
+        mark_loads_through(module, "%checks")
     store.put("checks", key, {}, str(module).encode())
     return str(module)
 
@@ -136,6 +140,7 @@ class CheckedProgram:
     parameters: dict[str, Excerpt]
     kernel: Excerpt
     comments: dict[str, str]  # the comment lines above all these places
+    has_fences: bool
     executable: Executable
 
     @property
@@ -200,7 +205,8 @@ class Checked:
         places = _Places(program, DebugInfo(module))
         read_only = {a.index for a in program.arguments if a.is_const and a.index is not None}
         instrumented = Instrument(module, clang.INPUT_NAME, read_only, _STATE_BYTES).run()
-        listener = Listener(checked_runtime, _fast_checks, self.level)
+        checks = functools.partial(_fast_checks, instrumented.has_fences)
+        listener = Listener(checked_runtime, checks, self.level)
         executable, layout = engine.compile_listened(module, program, listener)
         note = _note(program, places, instrumented, layout)
         executable.metadata["checks"] = note
@@ -236,6 +242,7 @@ def _note(
         "parameters": {p.name: asdict(places.at(p.position)) for p in program.entry.parameters},
         "kernel": asdict(places.at(program.entry.position)),
         "comments": places.comments,
+        "has_fences": instrumented.has_fences,
     }
 
 
@@ -290,6 +297,7 @@ def _program(executable: ThreadExecutable) -> CheckedProgram:
         parameters={name: _excerpt(row) for name, row in note["parameters"].items()},
         kernel=_excerpt(note["kernel"]),
         comments=note["comments"],
+        has_fences=note["has_fences"],
         executable=executable,
     )
 

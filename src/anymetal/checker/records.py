@@ -147,6 +147,7 @@ class CheckedLaunch(Structure):
     group: int = member("unsigned long", note="number of the one that runs")
     sink: int = member("char*", note="4096 bytes: where wrong accesses go")
     own: Any = member(Range, 2, note="frames and stack of the threads: addresses that are fine")
+    has_fences: int = member("unsigned", note="1: what atomics publish is kept (publish.h)")
     first_number: int = member("unsigned", note="site + 1 where the first NaN or infinity was born")
     doubt: Any = member(
         "unsigned", MAX_GROUP_SIZE, note="site + 1 of a read of nothing whose value is picked later"
@@ -189,6 +190,7 @@ HEADER = Header(
         Enum({row.enumerator: value for value, row in enumerate(RECORDED)}, "am_kind", prefix=""),
     ),
     structures=(
-        Cell, Region, Checks, RawFinding, Findings, AccessSiteRow, Range, ConstantTable, CheckedLaunch,
+        Cell, Region, Checks, RawFinding, Findings, AccessSiteRow, Range, ConstantTable,
+        CheckedLaunch,
     ),
 )  # fmt: skip

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +14,7 @@ from anymetal.checker import records
 from anymetal.checker.program import CheckedProgram
 from anymetal.checker.views import BufferView
 from anymetal.machine.shadow import Memory
+from anymetal.nouns import Field
 
 
 @dataclass(frozen=True)
@@ -27,17 +30,24 @@ class Unwritten:
 def unwritten(checked: CheckedProgram, checks: records.Checks, view: BufferView) -> Unwritten:
     """What a launch has left out of the tensor of a buffer."""
     size = max(view.element_size, 1)
-    if view.tensor.numel() * size != view.extent:
-        return _of_strided(checks, view, size)
+    padding = _padding(checked, view.index)
+    if view.tensor.numel() * size != view.extent or any(padding):
+        return _of_strided(checks, view, size, padding)
     missing, first, written = checked.unwritten(checks, view.index or 0)
     cell = 1 << checks.regions[view.index or 0].shift
     count = max(1, missing * cell // size) if missing else 0
     return Unwritten(count, view.extent // size, first * cell // size, bool(written))
 
 
-def _of_strided(checks: records.Checks, view: BufferView, size: int) -> Unwritten:
-    """What lies between the elements of a strided tensor is none of its business."""
+def _of_strided(
+    checks: records.Checks, view: BufferView, size: int, padding: Sequence[bool]
+) -> Unwritten:
+    """What lies between the elements of a strided tensor is none of its business, nor is what lies
+    between the members of structures in it."""
     written = _written_cells(checks, view.index or 0)
+    if any(padding):
+        starts = np.arange(len(written)) << checks.regions[view.index or 0].shift
+        written |= np.array(padding)[starts % len(padding)]
     places = _places(view.tensor)
     shift = checks.regions[view.index or 0].shift
     done = np.ones(len(places), dtype=bool)
@@ -45,6 +55,26 @@ def _of_strided(checks: records.Checks, view: BufferView, size: int) -> Unwritte
         done &= written[(places * size + byte) >> shift]
     left = places[~done]
     return Unwritten(len(left), len(places), int(left[0]) if len(left) else 0, bool(done.any()))
+
+
+def _padding(checked: CheckedProgram, index: int | None) -> list[bool]:
+    """For each byte of the structure that a buffer holds, whether it belongs to no member."""
+    argument = next((a for a in checked.arguments if a.role == "buffer" and a.index == index), None)
+    if argument is None or not argument.fields:
+        return []
+    padding = np.ones(argument.element_size, dtype=bool)
+    _fill(padding, argument.fields, 0)
+    return list(padding)
+
+
+def _fill(padding: Any, fields: tuple[Field, ...], start: int) -> None:
+    for field in fields:
+        for number in range(math.prod(field.shape)):
+            place = start + field.offset + number * field.size
+            if field.fields:
+                _fill(padding, field.fields, place)
+            else:
+                padding[place : place + field.size] = False
 
 
 def _written_cells(checks: records.Checks, number: int) -> Any:

@@ -1,6 +1,7 @@
 // The rules of a shadow cell: which records an access cannot race with, and what a read records.
 #pragma once
 
+#include "publish.h"
 #include "state.h"
 
 // Whether an access by `thread` cannot race with `record`: it is of an earlier launch, ordered by a
@@ -48,11 +49,34 @@ AM_INLINE bool behind_simdgroup_barrier(const am_checks& checks, unsigned memory
          am_epoch_of(record) < launch.simd_ordered[memory][simd];
 }
 
+// The threadgroup that ran in an epoch.
+inline unsigned long group_of(const am_checked_launch& launch, unsigned epoch) {
+  unsigned long low = 0, high = launch.group;
+  while (low < high) {
+    unsigned long middle = (low + high + 1) / 2;
+    if (launch.group_starts[middle] <= epoch)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
+}
+
+// Whether fences and an atomic put what a record tells of before what `thread` does now.
+inline bool is_published(const am_checks& checks, unsigned memory, unsigned long record,
+                         unsigned thread) {
+  const am_checked_launch& launch = (const am_checked_launch&)checks;
+  if (!launch.has_fences) return false;
+  unsigned epoch = am_epoch_of(record);
+  return publications.knows(launch.group, thread, group_of(launch, epoch), am_thread_of(record),
+                            epoch, memory);
+}
+
 // The record of a read, merged with that of earlier reads.
 AM_INLINE unsigned long joined(const am_checks& checks, unsigned memory, unsigned long before,
                                unsigned thread, unsigned site, unsigned atomic) {
   unsigned epoch = am_epoch_of(before), readers = am_readers_of(before);
-  if (epoch < checks.first[memory])
+  if (epoch < checks.first[memory] || is_published(checks, memory, before, thread))
     return am_record(checks.epoch, thread, site, AM_ONE_THREAD, atomic);
   if (epoch < checks.group_first)
     readers = AM_OTHER_THREADGROUP;

@@ -206,6 +206,7 @@ struct am_checked_launch {
   unsigned long group;  // number of the one that runs
   char* sink;  // 4096 bytes: where wrong accesses go
   am_range own[2];  // frames and stack of the threads: addresses that are fine
+  unsigned has_fences;  // 1: what atomics publish is kept (publish.h)
   unsigned first_number;  // site + 1 where the first NaN or infinity was born
   unsigned doubt[1024];  // site + 1 of a read of nothing whose value is picked later
   am_finding pending;  // a write over another thread's, judged when the new value is there
@@ -223,8 +224,9 @@ static_assert(__builtin_offsetof(am_checked_launch, group_starts) == 26984);
 static_assert(__builtin_offsetof(am_checked_launch, group) == 26992);
 static_assert(__builtin_offsetof(am_checked_launch, sink) == 27000);
 static_assert(__builtin_offsetof(am_checked_launch, own) == 27008);
-static_assert(__builtin_offsetof(am_checked_launch, first_number) == 27040);
-static_assert(__builtin_offsetof(am_checked_launch, doubt) == 27044);
+static_assert(__builtin_offsetof(am_checked_launch, has_fences) == 27040);
+static_assert(__builtin_offsetof(am_checked_launch, first_number) == 27044);
+static_assert(__builtin_offsetof(am_checked_launch, doubt) == 27048);
 static_assert(__builtin_offsetof(am_checked_launch, pending) == 31144);
 static_assert(__builtin_offsetof(am_checked_launch, pending_address) == 31224);
 static_assert(__builtin_offsetof(am_checked_launch, pending_size) == 31232);

@@ -26,6 +26,7 @@ struct Listener {
       for (unsigned shift = 0; shift < 4; ++shift)
         region.cells[shift] = in_step && shift == region.shift ? region.extent >> shift : 0;
     }
+    publications.start_launch();
     launch->own[0] = {frames, frames + frame_bytes};
     char* here = (char*)__builtin_frame_address(0);
     launch->own[1] = {here - AM_STACK_BYTES, here};
@@ -34,6 +35,7 @@ struct Listener {
   void group_started(const am_group&, unsigned long number) {
     am_checks& checks = launch->checks;
     launch->group = number;
+    publications.start_group();
     checks.group_first = checks.first[AM_THREADGROUP] = ++checks.epoch;
     checks.ordered[AM_DEVICE] = checks.ordered[AM_THREADGROUP] = checks.executed = checks.epoch;
     launch->group_starts[number] = checks.epoch;
@@ -52,6 +54,7 @@ struct Listener {
       if (threads[i].site != AM_FINISHED) flags &= flags_at(threads[i].site);
     am_checks& checks = launch->checks;
     checks.executed = ++checks.epoch;
+    publications.meet();
     if (flags & AM_ORDERS_DEVICE) checks.ordered[AM_DEVICE] = checks.epoch;
     if (flags & AM_ORDERS_THREADGROUP) checks.ordered[AM_THREADGROUP] = checks.epoch;
   }

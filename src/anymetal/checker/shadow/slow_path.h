@@ -66,18 +66,6 @@ struct Check {
     return launch.sink;
   }
 
-  unsigned long group_of(unsigned epoch) const {
-    unsigned long low = 0, high = launch.group;
-    while (low < high) {
-      unsigned long middle = (low + high + 1) / 2;
-      if (launch.group_starts[middle] <= epoch)
-        low = middle;
-      else
-        high = middle - 1;
-    }
-    return low;
-  }
-
   void conflict(unsigned long record, unsigned other_access, unsigned other_thread) {
     unsigned epoch = am_epoch_of(record);
     bool same_group = epoch >= checks.group_first;
@@ -89,7 +77,7 @@ struct Check {
     found.other_site = am_site_of(record);
     found.other_access = other_access;
     found.other_thread = other_thread;
-    found.other_group = group_of(epoch);
+    found.other_group = group_of(launch, epoch);
     bool both_plain_writes = writes() && !atomic() && other_access == AM_WRITE;
     if (both_plain_writes && size <= sizeof(launch.pending_value)) {
       hold_until_written(found);
@@ -117,6 +105,7 @@ struct Check {
       if (other == thread || epoch < checks.ordered[region->memory]) return;
       if (behind_simdgroup_barrier(checks, region->memory, cell.write, thread)) return;
     }
+    if (is_published(checks, region->memory, cell.write, thread)) return;
     conflict(cell.write, was_atomic ? AM_WRITE | AM_ATOMIC : AM_WRITE, other);
   }
 
@@ -134,6 +123,7 @@ struct Check {
           behind_simdgroup_barrier(checks, region->memory, cell.read, thread))
         return;
     }
+    if (is_published(checks, region->memory, cell.read, thread)) return;
     bool known = other != thread && readers != AM_OTHER_THREADGROUP;
     unsigned other_access = cell.read & kAtomic ? AM_READ | AM_ATOMIC : AM_READ;
     conflict(cell.read, other_access, known ? other : kNoThread);
@@ -214,6 +204,7 @@ struct Check {
       return launch.sink;
     }
     if (check_alignment() && region->shadow && size) check_cells();
+    if (atomic() && launch.has_fences) publications.access(thread, address, reads(), writes());
     return address;
   }
 };
@@ -290,6 +281,21 @@ void am_check_enter(am_checks* checks, unsigned thread) {
 char* am_check_here(char* address, unsigned long size, unsigned access, unsigned site) {
   return am_check_slowly(current_checks, kUnknownRegion, address, size, access, site,
                          current_thread);
+}
+
+// Metal's fences are of sequential consistency, or do nothing.
+void am_check_fence(am_checks* checks, unsigned flags, unsigned order, unsigned scope,
+                    unsigned thread) {
+  constexpr unsigned kSequential = 5, kDevice = 2, kSystem = 3;
+  if (order != kSequential) return;
+  am_checked_launch& launch = *(am_checked_launch*)checks;
+  judge_pending(launch);
+  bool for_all = scope == kDevice || scope == kSystem;
+  publications.fence({(unsigned)launch.group,
+                      thread,
+                      ++checks->epoch,
+                      {checks->ordered[AM_DEVICE], checks->ordered[AM_THREADGROUP]},
+                      flags | (for_all ? flags << kForAllGroups : 0)});
 }
 
 void am_check_event(am_checks* checks, unsigned kind, unsigned site, unsigned thread) {

@@ -40,7 +40,7 @@ from anymetal.machine.shadow import FIRST_DYNAMIC, FIRST_STATIC, UNKNOWN_REGION,
 from anymetal.machine.table import offset_of
 from anymetal.passes.accesses import Access, accesses_of
 from anymetal.passes.check.debug_info import DebugInfo, Spot
-from anymetal.passes.check.mark import DIVISOR, MARKS, NUMBER
+from anymetal.passes.check.mark import DIVISOR, FENCE, MARKS, NUMBER
 from anymetal.passes.check.padding import is_padded, runs_of
 from anymetal.passes.lower.coroutine import has_suspends
 from anymetal.passes.lower.invariant import invariant
@@ -76,6 +76,7 @@ class Instrumented:
     static_slots: list[int] = field(default_factory=list)
     smallest: dict[Root, int] = field(default_factory=dict)
     written_to: set[Root] = field(default_factory=set)
+    has_fences: bool = False
 
 
 @dataclass(frozen=True)
@@ -320,7 +321,8 @@ class Instrument:
         name, rows = "@am.tables", self._author_tables
         if self._tables is None:
             kind = structure(PTR, I64)
-            text = ", ".join(f"{kind} {{ ptr {g.name}, i64 {self._layout.size(g.type)} }}" for g in rows)
+            sizes = ((row.name, self._layout.size(row.type)) for row in rows)
+            text = ", ".join(f"{kind} {{ ptr {table}, i64 {size} }}" for table, size in sizes)
             line = f"{name} = private unnamed_addr constant {array(len(rows), kind)} [{text}]"
             self._module.parts.append(line)
             self._tables = Operand(PTR, name), len(rows)
@@ -353,6 +355,10 @@ class Instrument:
         """The check that a mark stands for."""
         if mark.callee == NUMBER:
             self._check_number(build, mark)
+            return
+        if mark.callee == FENCE:
+            self.result.has_fences = True
+            self._check_call(build, VOID, "am_check_fence", *mark.operands)
             return
         value = mark.operands[0]
         assert isinstance(value.type, Integer)

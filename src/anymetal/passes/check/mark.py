@@ -28,12 +28,14 @@ from anymetal.passes.lower.machine import GROUP_MAIN, THREAD_MAIN
 from anymetal.passes.rewrite import rewrite
 
 DIVISOR, SHIFT, NUMBER = "am_mark_divisor", "am_mark_shift", "am_mark_number"
-MARKS = (DIVISOR, SHIFT, NUMBER)
+FENCE = "am_mark_fence"
+MARKS = (DIVISOR, SHIFT, NUMBER, FENCE)
 
 # Vector operators are our headers' code, but their arithmetic is the author's.
 _VECTOR_HEADERS = ("anymetal/arithmetic.h", "anymetal/vector.h")
 _ARITHMETIC = frozenset(("fadd", "fsub", "fmul", "fdiv", "frem"))
 _FLOATS = (FLOAT, HALF, BFLOAT)
+_FENCE_FUNCTION = "_ZN5metal19atomic_thread_fenceE"
 _INLINING = frozenset(("noinline", "alwaysinline", "optnone"))
 
 
@@ -78,6 +80,8 @@ def _mark_function(function: Function, *, integers: bool, numbers: bool) -> None
         if integers and _is_doubtful(instruction):
             name = SHIFT if instruction.opcode in SHIFTS else DIVISOR
             _add_mark(build, instruction, name, [instruction.operands[1]])
+        if (instruction.callee or "").startswith(_FENCE_FUNCTION):
+            _add_mark(build, instruction, FENCE, instruction.operands)
         build.made.append(instruction)
         if numbers and _yields_number(instruction):
             operands = (o for o in instruction.operands if o.is_name)

@@ -17,9 +17,7 @@ _MOST_PARTS = 32
 _LARGEST_ALIGNMENT = 16
 
 
-def _parts_of(
-    layout: Layout, kind: Type, tails: bool, start: int = 0
-) -> Iterator[tuple[int, int]]:
+def _parts_of(layout: Layout, kind: Type, tails: bool, start: int = 0) -> Iterator[tuple[int, int]]:
     """First and last byte + 1 of everything in a type that is not padding, in order."""
     resolved = layout.resolved(kind)
     if isinstance(resolved, Structure | Array):
@@ -44,7 +42,7 @@ def _has_tail(kind: Named, parts: tuple[Type, ...], tails: bool) -> bool:
 
 
 def runs_of(layout: Layout, kind: Type, *, tails: bool) -> list[tuple[int, int]]:
-    """The same with neighbours joined. A union may hold any of its members: all of it is padding."""
+    """The same with neighbours joined. A union may hold any of its members: it is all padding."""
     if is_union(kind):
         return []
     runs: list[tuple[int, int]] = []
