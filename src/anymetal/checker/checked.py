@@ -126,6 +126,7 @@ class _Launch:
         self._data.suspends = ctypes.addressof(suspends)
         self._data.group_starts = ctypes.addressof(starts)
         self._data.sink = ctypes.addressof(_sink)
+        self._data.matrix_site = self._checked.matrix_site
         self._data.has_fences = self._checked.has_fences
         return [rows, suspends, starts]
 

@@ -37,6 +37,8 @@ class Sighting:
 
 
 def out_of_bounds(seen: Sighting) -> str:
+    if seen.detail == Beyond.IN_OBJECT:
+        return f"index {seen.index} of a row or member array that has {seen.size} elements"
     access = f"{seen.verb} of {seen.size} bytes"
     if seen.detail == Beyond.AT_NULL:
         return f"{access} through a null pointer"

@@ -41,6 +41,8 @@ _SYMBOLS = (
     "am_check_taken_slowly",
     "am_check_event",
     "am_check_fence",
+    "am_check_index_slowly",
+    "am_check_matrix",
     "am_check_here",
     "am_check_enter",
 )
@@ -141,6 +143,7 @@ class CheckedProgram:
     kernel: Excerpt
     comments: dict[str, str]  # the comment lines above all these places
     has_fences: bool
+    matrix_site: int  # of the first load or store of a simdgroup matrix, in `suspends`
     executable: Executable
 
     @property
@@ -222,12 +225,15 @@ def _note(
     """What a checked launch needs besides the code, as the store keeps it."""
     names = {v.slot: v.name for v in program.threadgroup_variables}
     stops = [_suspend_site(places, s) for s in layout.sites]
+    matrices = [
+        SuspendSite(Wait.COLLECTIVE, places.excerpt(spots)) for spots in instrumented.matrices
+    ]
     parts: dict[str, list[Any]] = {
         "sites": [
             CheckedSite(places.excerpt(s.spots), s.element, s.align, s.use, s.root, s.what)
             for s in instrumented.sites
         ],
-        "suspends": [SuspendSite(0, Excerpt()), *stops],
+        "suspends": [SuspendSite(0, Excerpt()), *stops, *matrices],
         "touched": [
             Touched(root, smallest, root in instrumented.written_to)
             for root, smallest in instrumented.smallest.items()
@@ -243,6 +249,7 @@ def _note(
         "kernel": asdict(places.at(program.entry.position)),
         "comments": places.comments,
         "has_fences": instrumented.has_fences,
+        "matrix_site": 1 + len(stops),
     }
 
 
@@ -298,6 +305,7 @@ def _program(executable: ThreadExecutable) -> CheckedProgram:
         kernel=_excerpt(note["kernel"]),
         comments=note["comments"],
         has_fences=note["has_fences"],
+        matrix_site=note["matrix_site"],
         executable=executable,
     )
 

@@ -148,6 +148,11 @@ class CheckedLaunch(Structure):
     sink: int = member("char*", note="4096 bytes: where wrong accesses go")
     own: Any = member(Range, 2, note="frames and stack of the threads: addresses that are fine")
     has_fences: int = member("unsigned", note="1: what atomics publish is kept (publish.h)")
+    matrix_site: int = member("unsigned", note="site of the first load or store of a matrix")
+    group_threads: int = member("unsigned", note="of the threadgroup that runs")
+    has_matrices: int = member("unsigned", note="1: the threadgroup has loaded or stored one")
+    matrices: Any = member("unsigned", MAX_GROUP_SIZE, note="a thread's loads and stores, hashed")
+    last_matrix: Any = member("unsigned", MAX_GROUP_SIZE, note="the last of them")
     first_number: int = member("unsigned", note="site + 1 where the first NaN or infinity was born")
     doubt: Any = member(
         "unsigned", MAX_GROUP_SIZE, note="site + 1 of a read of nothing whose value is picked later"

@@ -126,6 +126,8 @@ class Translator:
             return None, None, None
         site = self._checked.sites[raw.site]
         region = raw.region
+        if site.what:
+            return None, None, raw.offset
         if region < shadow.FIRST_DYNAMIC:
             for argument in self._checked.arguments:
                 if argument.role == "buffer" and argument.index == region:

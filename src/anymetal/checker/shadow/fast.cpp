@@ -171,6 +171,13 @@ AM_CHECK void am_check_divisor(am_checks* checks, bool wrong, unsigned site, uns
   if (__builtin_expect(wrong, 0)) am_check_event(checks, AM_ARITHMETIC, site, thread);
 }
 
+// An index into a row or a member array that has `count` elements.
+AM_CHECK void am_check_index(am_checks* checks, unsigned long index, unsigned long count,
+                             unsigned site, unsigned thread) {
+  if (__builtin_expect(index >= count, 0))
+    am_check_index_slowly(checks, index, count, site, thread);
+}
+
 AM_CHECK void am_check_number(am_checks* checks, bool wrong, unsigned site, unsigned thread) {
   if (__builtin_expect(wrong, 0)) am_check_event(checks, AM_NAN, site, thread);
 }

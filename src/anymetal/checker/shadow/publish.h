@@ -103,8 +103,8 @@ struct Published {
 // What a thread of the running threadgroup knows, and what it has seen since its last fence.
 struct Knowledge {
   Releases known;
-  Releases released;           // as of its last fence
-  const char** seen;           // addresses of atomics it has read
+  Releases released;  // as of its last fence
+  const char** seen;  // addresses of atomics it has read
   unsigned seen_count, seen_capacity;
 };
 

@@ -207,6 +207,11 @@ struct am_checked_launch {
   char* sink;  // 4096 bytes: where wrong accesses go
   am_range own[2];  // frames and stack of the threads: addresses that are fine
   unsigned has_fences;  // 1: what atomics publish is kept (publish.h)
+  unsigned matrix_site;  // site of the first load or store of a matrix
+  unsigned group_threads;  // of the threadgroup that runs
+  unsigned has_matrices;  // 1: the threadgroup has loaded or stored one
+  unsigned matrices[1024];  // a thread's loads and stores, hashed
+  unsigned last_matrix[1024];  // the last of them
   unsigned first_number;  // site + 1 where the first NaN or infinity was born
   unsigned doubt[1024];  // site + 1 of a read of nothing whose value is picked later
   am_finding pending;  // a write over another thread's, judged when the new value is there
@@ -225,11 +230,16 @@ static_assert(__builtin_offsetof(am_checked_launch, group) == 26992);
 static_assert(__builtin_offsetof(am_checked_launch, sink) == 27000);
 static_assert(__builtin_offsetof(am_checked_launch, own) == 27008);
 static_assert(__builtin_offsetof(am_checked_launch, has_fences) == 27040);
-static_assert(__builtin_offsetof(am_checked_launch, first_number) == 27044);
-static_assert(__builtin_offsetof(am_checked_launch, doubt) == 27048);
-static_assert(__builtin_offsetof(am_checked_launch, pending) == 31144);
-static_assert(__builtin_offsetof(am_checked_launch, pending_address) == 31224);
-static_assert(__builtin_offsetof(am_checked_launch, pending_size) == 31232);
-static_assert(__builtin_offsetof(am_checked_launch, pending_value) == 31236);
-static_assert(__builtin_offsetof(am_checked_launch, findings) == 31304);
-static_assert(sizeof(am_checked_launch) == 113240);
+static_assert(__builtin_offsetof(am_checked_launch, matrix_site) == 27044);
+static_assert(__builtin_offsetof(am_checked_launch, group_threads) == 27048);
+static_assert(__builtin_offsetof(am_checked_launch, has_matrices) == 27052);
+static_assert(__builtin_offsetof(am_checked_launch, matrices) == 27056);
+static_assert(__builtin_offsetof(am_checked_launch, last_matrix) == 31152);
+static_assert(__builtin_offsetof(am_checked_launch, first_number) == 35248);
+static_assert(__builtin_offsetof(am_checked_launch, doubt) == 35252);
+static_assert(__builtin_offsetof(am_checked_launch, pending) == 39352);
+static_assert(__builtin_offsetof(am_checked_launch, pending_address) == 39432);
+static_assert(__builtin_offsetof(am_checked_launch, pending_size) == 39440);
+static_assert(__builtin_offsetof(am_checked_launch, pending_value) == 39444);
+static_assert(__builtin_offsetof(am_checked_launch, findings) == 39512);
+static_assert(sizeof(am_checked_launch) == 121448);

@@ -32,9 +32,10 @@ struct Listener {
     launch->own[1] = {here - AM_STACK_BYTES, here};
   }
 
-  void group_started(const am_group&, unsigned long number) {
+  void group_started(const am_group& group, unsigned long number) {
     am_checks& checks = launch->checks;
     launch->group = number;
+    launch->group_threads = group.threads;
     publications.start_group();
     checks.group_first = checks.first[AM_THREADGROUP] = ++checks.epoch;
     checks.ordered[AM_DEVICE] = checks.ordered[AM_THREADGROUP] = checks.executed = checks.epoch;
@@ -44,10 +45,14 @@ struct Listener {
           checks.epoch;
   }
 
-  void group_finished(const am_group&) { judge_pending(*launch); }
+  void group_finished(const am_group&) {
+    judge_pending(*launch);
+    compare_matrices();
+  }
 
   void barrier_reached(const am_group& group, const am_thread* threads) {
     judge_pending(*launch);
+    compare_matrices();
     report_divergence(group, threads);
     unsigned flags = ~0u;
     for (unsigned i = 0; i < group.threads; ++i)
@@ -107,6 +112,29 @@ struct Listener {
     if (ended)
       report(AM_WARNING, AM_BARRIER_DIVERGENCE, first->site, first->index, kNoSite16, ended_thread,
              ended);
+  }
+
+  // All lanes of a simdgroup must have loaded and stored the same matrices, and all must be there.
+  void compare_matrices() {
+    if (!launch->has_matrices) return;
+    launch->has_matrices = 0;
+    for (unsigned first = 0; first < launch->group_threads; first += AM_SIMD_WIDTH) {
+      unsigned end = first + AM_SIMD_WIDTH, did = kNoThread, mask = 0;
+      bool same = end <= launch->group_threads;
+      for (unsigned t = first; t < end && t < launch->group_threads; ++t) {
+        same = same && launch->matrices[t] == launch->matrices[first];
+        if (launch->matrices[t] && did == kNoThread) did = t;
+      }
+      if (did == kNoThread) continue;
+      unsigned matrices = launch->matrices[did];
+      for (unsigned t = first; t < end && t < launch->group_threads; ++t) {
+        mask |= (unsigned)(launch->matrices[t] == matrices) << (t - first);
+        launch->matrices[t] = 0;
+      }
+      if (!same)
+        report(AM_ERROR, AM_COLLECTIVE_DIVERGENCE, launch->last_matrix[did] << AM_WAIT_BITS, did,
+               kNoSite16, kNoThread, mask);
+    }
   }
 
   void report_partial(const am_thread* lanes, unsigned site, unsigned active) {

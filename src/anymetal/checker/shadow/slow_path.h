@@ -62,7 +62,8 @@ struct Check {
 
   // An access outside of its memory, or of all memory; returns the address to use.
   char* outside() const {
-    add(AM_OUT_OF_BOUNDS, AM_ERROR, (unsigned long)address < kNullBytes ? AM_AT_NULL : AM_ELSEWHERE);
+    add(AM_OUT_OF_BOUNDS, AM_ERROR,
+        (unsigned long)address < kNullBytes ? AM_AT_NULL : AM_ELSEWHERE);
     return launch.sink;
   }
 
@@ -220,6 +221,9 @@ char* am_check_slowly(am_checks* checks, unsigned region, char* address, unsigne
   return check.run();
 }
 
+// What reads of nothing give: always the same.
+static char nothing[64];
+
 char* am_check_array_slowly(am_checks* checks, char* base, unsigned long array_size, char* written,
                             char* address, unsigned long size, unsigned access, unsigned site,
                             unsigned thread) {
@@ -230,8 +234,9 @@ char* am_check_array_slowly(am_checks* checks, char* base, unsigned long array_s
     check.add(AM_OUT_OF_BOUNDS, AM_ERROR);
     return launch.sink;
   }
-  if (!(access & AM_WRITE)) check.read_nothing();
-  return address;
+  if (access & AM_WRITE) return address;
+  check.read_nothing();
+  return size <= sizeof(nothing) ? nothing : address;
 }
 
 char* am_check_table_slowly(am_checks* checks, char* base, unsigned long table_size, char* address,
@@ -283,6 +288,15 @@ char* am_check_here(char* address, unsigned long size, unsigned access, unsigned
                          current_thread);
 }
 
+// A load or store of a simdgroup matrix, which all lanes must come to; run_listener.h compares
+// them.
+void am_check_matrix(am_checks* checks, unsigned number, unsigned thread) {
+  am_checked_launch& launch = *(am_checked_launch*)checks;
+  launch.has_matrices = 1;
+  launch.matrices[thread] = launch.matrices[thread] * 31 + number + 1;
+  launch.last_matrix[thread] = launch.matrix_site + number;
+}
+
 // Metal's fences are of sequential consistency, or do nothing.
 void am_check_fence(am_checks* checks, unsigned flags, unsigned order, unsigned scope,
                     unsigned thread) {
@@ -305,6 +319,14 @@ void am_check_event(am_checks* checks, unsigned kind, unsigned site, unsigned th
   if (kind == AM_NAN) launch.first_number = site + 1;
   Check check = {launch, *checks, kUnknownRegion, nullptr, nullptr, 0, AM_READ, site, thread, 0};
   check.add(kind, AM_ERROR);
+}
+
+void am_check_index_slowly(am_checks* checks, unsigned long index, unsigned long count,
+                           unsigned site, unsigned thread) {
+  am_checked_launch& launch = *(am_checked_launch*)checks;
+  Check check = {launch, *checks, kUnknownRegion, nullptr, nullptr,
+                 count,  AM_READ, site,           thread,  (long)index};
+  check.add(AM_OUT_OF_BOUNDS, AM_ERROR, AM_IN_OBJECT);
 }
 
 // Cells of a buffer that this launch did not write: how many, and the first.

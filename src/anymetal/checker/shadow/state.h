@@ -60,6 +60,8 @@ char* am_check_table_slowly(am_checks* checks, char* base, unsigned long table_s
 char* am_check_elsewhere(am_checks* checks, const am_table* tables, unsigned count, char* address,
                          unsigned long size, unsigned access, unsigned site, unsigned thread);
 void am_check_taken_slowly(am_checks* checks, bool taken, unsigned site, unsigned thread);
+void am_check_index_slowly(am_checks* checks, unsigned long index, unsigned long count,
+                           unsigned site, unsigned thread);
 // A division by zero, a shift past the width, a NaN: `kind` is an am_kind.
 void am_check_event(am_checks* checks, unsigned kind, unsigned site, unsigned thread);
 }

@@ -40,14 +40,16 @@ from anymetal.machine.shadow import FIRST_DYNAMIC, FIRST_STATIC, UNKNOWN_REGION,
 from anymetal.machine.table import offset_of
 from anymetal.passes.accesses import Access, accesses_of
 from anymetal.passes.check.debug_info import DebugInfo, Spot
-from anymetal.passes.check.mark import DIVISOR, FENCE, MARKS, NUMBER
+from anymetal.passes.check.mark import DIVISOR, FENCE, INDEX, MARKS, NUMBER
 from anymetal.passes.check.padding import is_padded, runs_of
+from anymetal.passes.check.unset import LOCAL
 from anymetal.passes.lower.coroutine import has_suspends
 from anymetal.passes.lower.invariant import invariant
 from anymetal.passes.lower.machine import GROUP_MAIN, GROUP_OFFSET, THREAD_MAIN, self_of
 from anymetal.passes.provenance import MACHINE, UNKNOWN, Provenance, Root
 from anymetal.passes.rewrite import rewrite
 
+_MATRIX_HEADER = "metal_simdgroup_matrix"
 INDEX_OFFSET = offset_of(Thread, "index")
 LISTENER_DATA_OFFSET = offset_of(Group, "listener_data")
 # Classes of llvm.is.fpclass.
@@ -77,6 +79,7 @@ class Instrumented:
     smallest: dict[Root, int] = field(default_factory=dict)
     written_to: set[Root] = field(default_factory=set)
     has_fences: bool = False
+    matrices: list[tuple[Spot, ...]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,7 @@ class Instrument:
         self._doubtful: dict[str, int] = {}
         self._arrays: dict[str, tuple[int, Operand]] = {}
         self._padded: dict[str, Operand] = {}
+        self._matrices: set[tuple[Spot, ...]] = set()  # loaded or stored in the block so far
         self._tables: tuple[Operand, int] | None = None
         self._declared: set[str] = set()
         self._state = self._find_state(0)
@@ -134,6 +138,7 @@ class Instrument:
         if self._stops:
             self._state = self._find_state(number)
         self._is_state_used = False
+        self._matrices = set()
         build = Builder(self._function.fresh)
         for instruction in block.instructions:
             self._check_instruction(build, instruction)
@@ -283,8 +288,22 @@ class Instrument:
         site = self._site(instruction, access, root)
         self._note(root, access)
         callee, arguments = self._check_for(access, root)
+        if root.origin not in ("array", "global"):
+            self._check_matrix(build, self.result.sites[site].spots)
         name = f"%am.checked.{site}"
         return self._check_call(build, PTR, callee, *arguments, i32(site), name=name)
+
+    def _check_matrix(self, build: Builder, spots: tuple[Spot, ...]) -> None:
+        """Counts a load or store of a simdgroup matrix, at the first of its two elements."""
+        if not spots or not spots[0].file.endswith(_MATRIX_HEADER):
+            return
+        call = tuple(spot for spot in spots if not spot.file.endswith(_MATRIX_HEADER))
+        if call not in self._matrices:
+            self._matrices.add(call)
+            if call not in self.result.matrices:
+                self.result.matrices.append(call)
+            number = self.result.matrices.index(call)
+            self._check_call(build, VOID, "am_check_matrix", i32(number))
 
     def _check_for(self, access: Access, root: Root) -> tuple[str, list[Operand]]:
         """Which check suits a memory, and its arguments up to the site."""
@@ -360,8 +379,14 @@ class Instrument:
             self.result.has_fences = True
             self._check_call(build, VOID, "am_check_fence", *mark.operands)
             return
+        if mark.callee == LOCAL:
+            return
         value = mark.operands[0]
         assert isinstance(value.type, Integer)
+        if mark.callee == INDEX:
+            site = self._site(mark, None, MACHINE, "index")
+            self._check_call(build, VOID, "am_check_index", *mark.operands, i32(site))
+            return
         if mark.callee == DIVISOR:
             site = self._site(mark, None, MACHINE, "division by zero")
             wrong = build.icmp("eq", value, constant(value.type, 0))

@@ -20,16 +20,19 @@ from anymetal.ir import (
     Module,
     Operand,
     Signature,
+    constant,
 )
 from anymetal.passes.check.debug_info import DebugInfo
 from anymetal.passes.check.padding import split_copies
+from anymetal.passes.check.rows import Rows
+from anymetal.passes.check.unset import LOCAL, keep_unset_variables
 from anymetal.passes.lower.arithmetic import DIVISIONS, SHIFTS
 from anymetal.passes.lower.machine import GROUP_MAIN, THREAD_MAIN
 from anymetal.passes.rewrite import rewrite
 
 DIVISOR, SHIFT, NUMBER = "am_mark_divisor", "am_mark_shift", "am_mark_number"
-FENCE = "am_mark_fence"
-MARKS = (DIVISOR, SHIFT, NUMBER, FENCE)
+FENCE, INDEX = "am_mark_fence", "am_mark_index"
+MARKS = (DIVISOR, SHIFT, NUMBER, FENCE, INDEX, LOCAL)
 
 # Vector operators are our headers' code, but their arithmetic is the author's.
 _VECTOR_HEADERS = ("anymetal/arithmetic.h", "anymetal/vector.h")
@@ -46,8 +49,10 @@ def inline_everything(module: Module) -> None:
     for reference, attributes in module.attribute_groups().items():
         # Groups without a target belong to calls.
         is_functions = any(attribute.startswith('"target-cpu"') for attribute in attributes)
-        if is_functions and not _INLINING.intersection(attributes):
-            module.set_attribute_group(reference, ("alwaysinline", *attributes))
+        if is_functions:
+            inline = () if _INLINING.intersection(attributes) else ("alwaysinline",)
+            # LLVM must not take an access at address 0 for code that is never reached.
+            module.set_attribute_group(reference, (*inline, "null_pointer_is_valid", *attributes))
 
 
 def _keep_apart(module: Module, function: Function) -> None:
@@ -68,16 +73,25 @@ def mark(module: Module, author_file: str, *, numbers: bool) -> None:
         split_copies(function, layout)
         file = info.file(function)
         if file == author_file:
-            _mark_function(function, integers=True, numbers=numbers)
+            keep_unset_variables(function)
+            _mark_function(function, Rows(function, module), numbers=numbers)
         elif file.endswith(_VECTOR_HEADERS) and numbers:
-            _mark_function(function, integers=False, numbers=True)
+            _mark_function(function, None, numbers=True)
     for name in MARKS:
         module.add_declaration(Signature(name, VOID, [], is_variadic=True))
 
 
-def _mark_function(function: Function, *, integers: bool, numbers: bool) -> None:
+def _mark_function(function: Function, rows: Rows | None, *, numbers: bool) -> None:
+    """Without `rows` the function is not the author's: only its numbers are."""
+
     def emit(build: Builder, instruction: Instruction) -> bool:
-        if integers and _is_doubtful(instruction):
+        if rows is not None and instruction.opcode == "getelementptr":
+            row = rows.index(instruction)
+            if row is not None:
+                _add_mark(
+                    build, instruction, INDEX, [row.index, constant(row.index.type, row.count)]
+                )
+        if rows is not None and _is_doubtful(instruction):
             name = SHIFT if instruction.opcode in SHIFTS else DIVISOR
             _add_mark(build, instruction, name, [instruction.operands[1]])
         if (instruction.callee or "").startswith(_FENCE_FUNCTION):

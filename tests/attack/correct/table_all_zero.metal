@@ -1,0 +1,7 @@
+// expect: nothing
+// launch: k float32[64]=zeros threads=64 group_size=64
+#include <metal_stdlib>
+using namespace metal;
+
+constant int T[64] = {};
+kernel void k(device float* out, uint i [[thread_position_in_grid]]) { out[i] = T[i] + 1; }

@@ -1,0 +1,11 @@
+// expect: uninitialised error line 10
+// launch: k float32[8]=random float32[8]=zeros threads=8 group_size=8 outputs=none
+#include <metal_stdlib>
+using namespace metal;
+
+kernel void k(device const float* x, device float* out, uint i [[thread_position_in_grid]]) {
+  bool found; uint where = 0;
+  for (uint n = 0; n < 8; ++n)
+    if (x[n] > 1000) { found = true; where = n; }
+  out[i] = found ? where : -1;
+}

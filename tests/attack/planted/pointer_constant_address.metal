@@ -1,0 +1,9 @@
+// expect: out_of_bounds error line 8
+// launch: k float32[8]=zeros threads=8 group_size=8 outputs=none
+#include <metal_stdlib>
+using namespace metal;
+
+kernel void k(device float* out, uint i [[thread_position_in_grid]]) {
+  device float* p = (device float*)0x1000000000ul;
+  out[i] = p[i];
+}
