@@ -74,6 +74,7 @@ def row_json(row: Row) -> dict[str, Any]:
         "gigaflops": row.gigaflops,
         "variant": row.variant,
         "launch": row.launch,
+        "launches": row.launches,
         "verdict": row.verdict,
     }
 

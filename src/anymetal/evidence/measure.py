@@ -41,6 +41,7 @@ class Row:
     variant: str
     launch: str
     flops: int | None = None  # additions and multiplications that the call asks for
+    launches: int | None = None  # of kernels in a call
 
     @property
     def right(self) -> bool:
@@ -132,7 +133,7 @@ def measure_row(exercise: Exercise, direction: str, effort: Effort) -> Row:
     times = measure(calls, synchroniser(exercise.device), seconds=effort.seconds)
     after = judged()
     judgements = {name: worst([before[name], after[name]]) for name in contenders}
-    variant, launch = _launch_of(contenders[OURS])
+    variant, launch, launches = _launch_of(contenders[OURS])
     least_bytes, flops = _least_costs(contenders[OURS])
     return Row(
         operator=exercise.operator.name,
@@ -147,6 +148,7 @@ def measure_row(exercise: Exercise, direction: str, effort: Effort) -> Row:
         variant=variant,
         launch=launch,
         flops=flops,
+        launches=launches,
     )
 
 
@@ -195,12 +197,12 @@ def _functions(exercise: Exercise) -> dict[str, Callable[..., Any]]:
     return functions
 
 
-def _launch_of(contender: Contender) -> tuple[str, str]:
-    """The kernels that a call chose, and how they were launched."""
+def _launch_of(contender: Contender) -> tuple[str, str, int]:
+    """The kernels that a call chose, how they were launched, and how many launches that were."""
     with variants.recorded() as keys, watched() as launches:
         contender.call()
     groups = dict.fromkeys(f"{_shape(one.threads)}/{_shape(one.group_size)}" for one in launches)
-    return " + ".join(dict.fromkeys(keys)), " + ".join(groups)
+    return " + ".join(dict.fromkeys(keys)), " + ".join(groups), len(launches)
 
 
 def _shape(size: Any) -> str:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from anymetal.linalg.algorithms import lu as algorithm
-from anymetal.linalg.algorithms.matrices import flat
+from anymetal.linalg.algorithms.matrices import deliver, flat, room_in
 from anymetal.linalg.examples import case, conditioned, cost, random
 from anymetal.linalg.requirements import (
     Named,
@@ -307,13 +307,20 @@ def _(
     output: tuple[Tensor, Tensor], A: Tensor, B: Tensor, *, left: bool = True, raising: str = ""
 ) -> None:
     result, info = output
-    factors, pivots, found = algorithm.factor(flat(A))
-    info.copy_(found.reshape(info.shape))
+    n, columns = B.shape[-2:] if left else (B.shape[-1], B.shape[-2])
+    if result.numel() and algorithm.is_small(n, columns) and A.shape[:-2] == result.shape[:-2]:
+        room = room_in(result)
+        a, b, x = (flat(m) if left else flat(m).mT for m in (A, B.expand(result.shape), room))
+        info.copy_(algorithm.solve_small(a, b, x).reshape(info.shape))
+        deliver(result, room)
+    else:
+        factors, pivots, found = algorithm.factor(flat(A))
+        info.copy_(found.reshape(info.shape))
+        if result.numel():
+            shaped = factors.reshape(A.shape), pivots.reshape(A.shape[:-1])
+            _solve_into(result, *shaped, B, left=left, adjoint=False)
     if raising:
         raise_failed(info, raising, _singular)
-    if result.numel():
-        shaped = factors.reshape(A.shape), pivots.reshape(A.shape[:-1])
-        _solve_into(result, *shaped, B, left=left, adjoint=False)
 
 
 def _singular(at: int) -> str:
@@ -387,13 +394,18 @@ def _inv_ex(A: Tensor, *, raising: str = "") -> tuple[Tensor, Tensor]:
 @_inv_ex.run
 def _(output: tuple[Tensor, Tensor], A: Tensor, *, raising: str = "") -> None:
     inverse, info = output
-    factors, pivots, found = algorithm.factor(flat(A))
-    info.copy_(found.reshape(info.shape))
+    if inverse.numel() and algorithm.is_small(*A.shape[-2:]):
+        room = room_in(inverse)
+        info.copy_(algorithm.solve_small(flat(A), None, room).reshape(info.shape))
+        deliver(inverse, room)
+    else:
+        factors, pivots, found = algorithm.factor(flat(A))
+        info.copy_(found.reshape(info.shape))
+        if inverse.numel():
+            identity = torch.eye(A.shape[-1], device=A.device).expand(factors.shape)
+            inverse.copy_(algorithm.solve(factors, pivots, identity).reshape(A.shape))
     if raising:
         raise_failed(info, raising, _not_invertible)
-    if inverse.numel():
-        identity = torch.eye(A.shape[-1], device=A.device).expand(factors.shape)
-        inverse.copy_(algorithm.solve(factors, pivots, identity).reshape(A.shape))
 
 
 def _not_invertible(at: int) -> str:

@@ -225,12 +225,15 @@ def _qr(A: Tensor, mode: str = "reduced") -> Pair:
 @_qr.run
 def _(output: Pair, A: Tensor, mode: str = "reduced") -> None:
     q, r = output
-    a, tau = algorithm.factor(flat(A))
     upper = room_in(r)
-    torch.triu(a[:, : r.shape[-2]], out=upper)
+    if mode == "r" or not algorithm.both(flat(A), room := room_in(q), upper):
+        a, tau = algorithm.factor(flat(A))
+        torch.triu(a[:, : r.shape[-2]], out=upper)
+        if mode != "r":
+            room = algorithm.orthogonal(a, tau, room_in(q))
     deliver(r, upper)
     if mode != "r":
-        deliver(q, algorithm.orthogonal(a, tau, room_in(q)))
+        deliver(q, room)
 
 
 @_qr.backward(keep=["A", "Q", "R"])

@@ -119,6 +119,8 @@ def broadcast(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 def batch_of(a: Tensor, b: Tensor) -> torch.Size:
     """The leading dimensions of two batches of matrices, broadcast."""
+    if a.shape[:-2] == b.shape[:-2]:
+        return a.shape[:-2]
     shape: torch.Size = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
     return shape
 

@@ -174,6 +174,23 @@ def test_an_index_that_may_wrap_around_is_right_on_both_ways(start: int) -> None
     assert results(WRAPPING, values)[:32] == expected
 
 
+def test_few_places_are_scalar_loads() -> None:
+    """Four matrices of eight columns stand side by side: all lanes of one read one element."""
+    body = f"""{BUFFERS}{INDEX}
+  %own = and i64 %i, -8
+  %p = getelementptr i32, ptr %in, i64 %own
+  %q = getelementptr i32, ptr %p, i64 3
+  %x = load i32, ptr %q, align 4{stored("i32", "%x")}"""
+    values = [5 * number + 1 for number in range(32)]
+    for shape in (None, PARTIAL):
+        text = vectorised(body) if shape is None else vectorised(body, shape)
+        assert "gather" not in text
+    assert results(body, values)[:32] == [values[lane // 8 * 8 + 3] for lane in range(32)]
+    # Lanes that are not there have no place: only those of the first two matrices exist.
+    found = results(body, values[:12], threads=11)
+    assert found[:12] == [*(values[lane // 8 * 8 + 3] for lane in range(11)), 0]
+
+
 def test_gathers_and_scatters() -> None:
     body = f"""{VARYING}
   %j = zext i32 %x to i64

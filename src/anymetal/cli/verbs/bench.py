@@ -132,7 +132,7 @@ def table(rows: Sequence[Row]) -> Table:
     shown.add_column("operator dtype shape pass\nvariant, threads/threadgroup", overflow="fold")
     for heading in (*(f"{name} µs" for name in CONTENDERS), "ours/torch"):
         shown.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("GB/s", "GFLOP/s", "traffic", "error", "torch's"):
+    for heading in ("GB/s", "GFLOP/s", "traffic", "launches", "error", "torch's"):
         shown.add_column(heading, justify="right", no_wrap=True)
     shown.add_column("verdict", no_wrap=True)
     for row in rows:
@@ -185,6 +185,7 @@ def _cells(row: Row) -> list[str | Text]:
         "-" if speed is None else f"{speed:.1f}",
         "-" if row.gigaflops is None else f"{row.gigaflops:.1f}",
         "-" if row.traffic is None else f"{row.traffic:.2f}",
+        "-" if row.launches is None else str(row.launches),
         f"{ours.error:.1e}",
         f"{ours.torch_error:.1e}",
         Text(row.verdict, {"wrong": "bold red", "use ours": "green"}.get(row.verdict, "")),

@@ -81,53 +81,48 @@ template [[host_name("cholesky_tile")]] [[kernel]] decltype(cholesky_panel<3>) c
 
 struct Small {
   long n;
-  long size;  // a power of two, at least n
   long matrices;
+  long from;  // the orders of A and U
+  long to;
   Layout a;
-  Layout l;
+  Layout u;
 };
 
-// Matrices of up to 32 columns, 32 / size of them in a simdgroup. A lane has a column, and sees
-// others' numbers by shuffles alone.
-template <bool packed>
-[[kernel]] void cholesky_small(device const float* a [[buffer(0)]], device float* l [[buffer(1)]],
+// A = U' U from the upper triangle of A, up to 32 columns. A row that is done is read by all lanes
+// and written by none, so a step needs one barrier.
+template <uint size>
+[[kernel]] void cholesky_small(device const float* a [[buffer(0)]], device float* u [[buffer(1)]],
                                device int* info [[buffer(2)]], constant Small& shape [[buffer(3)]],
                                uint group [[threadgroup_position_in_grid]],
                                uint lane [[thread_index_in_simdgroup]]) {
-  threadgroup float tile[lanes * lanes];
+  threadgroup float tile[size * lanes];
+  const Place<size> place{lane, group};
+  const uint n = uint(shape.n), own = place.own();
   threadgroup float* column = tile + lane;
-  const uint n = uint(shape.n), size = packed ? uint(shape.size) : lanes;
-  const uint own = lane & (size - 1), base = lane - own;
-  const uint matrix = group * (lanes / size) + lane / size;
-  const bool there = matrix < shape.matrices && own < n;
-  const uint from = there ? matrix : 0, mine = there ? own : 0;
-  for (uint i = 0; i < n; ++i)
-    column[i * lanes] = there ? a[shape.a.at(from, max(i, mine), min(i, mine))] : 0.0f;
+  threadgroup const float* matrix = tile + place.base();
+  const bool there = place.matrix() < shape.matrices && own < n;
+  const bool full = place.is_full(shape.matrices);
+  load_columns<size>(tile, a, shape.a, full ? shape.from : in_some_way, n, there, place);
 
   int failed = 0;
   for (uint j = 0; j < n; ++j) {
-    const float row = column[j * lanes];
-    const float pivot = of_column<packed>(row, base, j);
-    if (!(pivot > 0.0f) && failed == 0) failed = int(j) + 1;
-    const float inverse = pivot > 0.0f ? 1.0f / pivot : 0.0f;
-    const float rest = own > j ? row : 0.0f;
-    for (uint i = j + 1; i < n; ++i) {
-      const float value = column[i * lanes];
-      const float multiplier = of_column<packed>(value, base, j) * inverse;
-      column[i * lanes] = value - multiplier * rest;
-    }
+    const float pivot = matrix[j * lanes + j];
+    if (!(pivot > 0.0f) && failed == 0) failed = int(j) + 1;  // NaN fails too
+    const float rest = pivot > 0.0f ? column[j * lanes] / pivot : 0.0f;
+    for (uint i = j + 1; i < n; ++i) column[i * lanes] -= matrix[j * lanes + i] * rest;
+    simdgroup_barrier(mem_flags::mem_threadgroup);
   }
-  if (!there) return;
-  const float pivot = column[own * lanes];
-  const float root = pivot > 0.0f ? precise::sqrt(pivot) : pivot;
   for (uint i = 0; i < n; ++i) {
-    const float value = column[i * lanes] / root;
-    l[shape.l.at(matrix, i, own)] = own < i ? value : (own == i ? root : 0.0f);
+    const float pivot = matrix[i * lanes + i];
+    const float root = pivot > 0.0f ? precise::sqrt(pivot) : pivot;
+    const float value = column[i * lanes];
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    column[i * lanes] = own > i ? value / root : own == i ? root : 0.0f;
   }
-  if (own == 0) info[matrix] = failed;
+  store_columns<size>(tile, u, shape.u, full ? shape.to : in_some_way, n, there, place);
+  if (there && own == 0) info[place.matrix()] = failed;
 }
 
-template [[host_name(
-    "cholesky_small")]] [[kernel]] decltype(cholesky_small<false>) cholesky_small<false>;
-template
-    [[host_name("cholesky_packed")]] [[kernel]] decltype(cholesky_small<true>) cholesky_small<true>;
+template [[host_name("cholesky_8")]] [[kernel]] decltype(cholesky_small<8>) cholesky_small<8>;
+template [[host_name("cholesky_16")]] [[kernel]] decltype(cholesky_small<16>) cholesky_small<16>;
+template [[host_name("cholesky_32")]] [[kernel]] decltype(cholesky_small<32>) cholesky_small<32>;

@@ -10,8 +10,10 @@ from anymetal.linalg.algorithms.matrices import (
     columns_of_lanes,
     kernel_file,
     layout,
+    order,
     simdgroups_for,
     subtract_product,
+    threads_of,
 )
 
 KERNELS = kernel_file("cholesky.metal")
@@ -47,8 +49,16 @@ def factor(a: torch.Tensor, lower: torch.Tensor) -> torch.Tensor:
 def _small(a: torch.Tensor, lower: torch.Tensor, info: torch.Tensor) -> None:
     batch, n, _ = a.shape
     size = columns_of_lanes(n)
-    shape = {"n": n, "size": size, "matrices": batch, "a": layout(a), "l": layout(lower)}
-    KERNELS.kernel("cholesky_small" if size == SIMDGROUP else "cholesky_packed", a.device)(
+    upper, u = a.mT, lower.mT
+    shape = {
+        "n": n,
+        "matrices": batch,
+        "from": order(upper, size),
+        "to": order(u, size),
+        "a": layout(upper),
+        "u": layout(u),
+    }
+    KERNELS.kernel(f"cholesky_{size}", a.device)(
         a, lower, info, shape, threads=simdgroups_for(batch, size), group_size=SIMDGROUP
     )
 
@@ -65,7 +75,7 @@ def _panel(name: str, a: torch.Tensor, lower: torch.Tensor, info: torch.Tensor, 
         "a": layout(a),
         "l": layout(lower),
     }
-    size = 8 * SIMDGROUP
+    size = threads_of("cholesky_ex", a.device)
     KERNELS.kernel(name, a.device)(
         a, lower, info, shape, threads=(groups * size, batch), group_size=(size, 1)
     )

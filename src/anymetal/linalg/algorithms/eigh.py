@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from anymetal.linalg.algorithms.jacobi import BLOCK, KERNELS, Rounds, measure
-from anymetal.linalg.algorithms.matrices import SIMDGROUP, layout, padded, product
+from anymetal.linalg.algorithms.matrices import SIMDGROUP, layout, padded, product, threads_of
 
 _SIZES = (8, 16, 32, 64)
 
@@ -30,7 +30,7 @@ def _tile(a: torch.Tensor, lower: bool) -> tuple[torch.Tensor, torch.Tensor, tor
     values, vectors = a.new_empty(batch, n), a.new_empty(batch, n, n)
     info = torch.empty(batch, dtype=torch.int32, device=a.device)
     together = max(1, SIMDGROUP // size)
-    threads = SIMDGROUP if size <= SIMDGROUP else 8 * SIMDGROUP
+    threads = SIMDGROUP if size <= SIMDGROUP else threads_of("eigh", a.device)
     KERNELS.kernel("eigh_simdgroup" if size <= SIMDGROUP else "eigh_group", a.device)(
         a,
         values,

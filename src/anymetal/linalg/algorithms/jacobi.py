@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from anymetal.linalg.algorithms.matrices import SIMDGROUP, kernel_file, layout
+from anymetal.linalg.algorithms.matrices import SIMDGROUP, kernel_file, layout, threads_of
 
 KERNELS = kernel_file("jacobi.metal")
 BLOCK = 32
@@ -73,6 +73,7 @@ class Rounds:
     def _round(self, turn: int) -> None:
         batch, rows, columns = self.m.shape
         pairs, device = self.blocks // 2, self.m.device
+        size = threads_of("eigh" if self.two_sided else "svd", device)
         KERNELS.kernel(self.name, device)(
             self.m,
             self.jt,
@@ -80,8 +81,8 @@ class Rounds:
             self.busy,
             self.turned,
             self._shape(turn, self.m),
-            threads=(pairs * _THREADS, batch),
-            group_size=(_THREADS, 1),
+            threads=(pairs * size, batch),
+            group_size=(size, 1),
         )
         self._rotate(turn, columns, self.m)
         if self.two_sided:

@@ -121,71 +121,174 @@ inline int factor(Pointer a, long stride, uint rows, uint columns, uint width, u
 struct Small {
   long rows;
   long columns;
-  long size;  // a power of two, at least rows and columns
   long matrices;
+  long from;  // the orders of A and of its factors
+  long to;
   Layout a;
   Layout lu;
 };
 
-// Matrices of up to 32 rows and columns, 32 / size of them in a simdgroup. A lane has a column, and
-// sees others' numbers by shuffles alone: every lane of a matrix finds the same pivots. Columns are
+// Matrices of up to 32 rows and columns. Every lane of a matrix finds the same pivots. Columns are
 // divided by their pivots when they are written.
-template <bool packed>
+template <uint size>
 [[kernel]] void lu_small(device const float* a [[buffer(0)]], device float* lu [[buffer(1)]],
                          device int* pivots [[buffer(2)]], device int* info [[buffer(3)]],
                          constant Small& shape [[buffer(4)]],
                          uint group [[threadgroup_position_in_grid]],
                          uint lane [[thread_index_in_simdgroup]]) {
-  threadgroup float tile[lanes * lanes];
+  threadgroup float tile[size * lanes];
+  const Place<size> place{lane, group};
   threadgroup float* column = tile + lane;
-  const uint rows = uint(shape.rows), columns = uint(shape.columns);
-  const uint size = packed ? uint(shape.size) : lanes, count = min(rows, columns);
-  const uint own = lane & (size - 1), base = lane - own;
-  const uint matrix = group * (lanes / size) + lane / size;
+  const uint rows = uint(shape.rows), columns = uint(shape.columns), count = min(rows, columns);
+  const uint own = place.own(), base = place.base(), matrix = place.matrix();
   const bool there = matrix < shape.matrices && own < columns;
+  const bool full = place.is_full(shape.matrices);
+  load_columns<size>(tile, a, shape.a, full ? shape.from : in_some_way, rows, there, place);
+
   float largest = -1.0f;
-  uint pivot_row = 0;
+  uint candidate = 0;  // the largest of this lane's column
   for (uint i = 0; i < rows; ++i) {
-    const float value = there ? a[shape.a.at(matrix, i, own)] : 0.0f;
-    column[i * lanes] = value;
-    const float candidate = fabs(of_column<packed>(value, base, 0));
-    pivot_row = candidate > largest ? i : pivot_row;
-    largest = max(largest, candidate);
+    const float value = fabs(column[i * lanes]);
+    candidate = value > largest ? i : candidate;
+    largest = max(largest, value);
   }
   int zero = 0;
   for (uint j = 0; j < count; ++j) {
+    const uint pivot_row = of_column<size>(candidate, base, j);
     const float row = column[pivot_row * lanes];
     column[pivot_row * lanes] = column[j * lanes];
     column[j * lanes] = row;
     if (there && own == j) pivots[matrix * count + j] = int(pivot_row) + 1;
-    const float pivot = of_column<packed>(row, base, j);
+    const float pivot = of_column<size>(row, base, j);
     if (pivot == 0.0f && zero == 0) zero = int(j) + 1;
     const float rest = own > j ? row : 0.0f;
-    const uint next = min(j + 1, lanes - 1);
     largest = -1.0f;
-    pivot_row = next;
+    candidate = min(j + 1, size - 1);
     for (uint i = j + 1; i < rows; ++i) {
       const float value = column[i * lanes];
-      const float below = of_column<packed>(value, base, j);
+      const float below = of_column<size>(value, base, j);
       const float multiplier = pivot == 0.0f ? below : below / pivot;
       const float kept = value - multiplier * rest;
       column[i * lanes] = kept;
-      const float candidate = fabs(of_column<packed>(kept, base, next));
-      pivot_row = candidate > largest ? i : pivot_row;
-      largest = max(largest, candidate);
+      candidate = fabs(kept) > largest ? i : candidate;
+      largest = max(largest, fabs(kept));
     }
   }
-  if (!there) return;
   const float pivot = own < count ? column[own * lanes] : 1.0f;
   for (uint i = 0; i < rows; ++i) {
     const float value = column[i * lanes];
-    lu[shape.lu.at(matrix, i, own)] = i > own && pivot != 0.0f ? value / pivot : value;
+    column[i * lanes] = i > own && pivot != 0.0f ? value / pivot : value;
   }
-  if (own == 0) info[matrix] = zero;
+  store_columns<size>(tile, lu, shape.lu, full ? shape.to : in_some_way, rows, there, place);
+  if (there && own == 0) info[matrix] = zero;
 }
 
-template [[host_name("lu_small")]] [[kernel]] decltype(lu_small<false>) lu_small<false>;
-template [[host_name("lu_packed")]] [[kernel]] decltype(lu_small<true>) lu_small<true>;
+template [[host_name("lu_8")]] [[kernel]] decltype(lu_small<8>) lu_small<8>;
+template [[host_name("lu_16")]] [[kernel]] decltype(lu_small<16>) lu_small<16>;
+template [[host_name("lu_32")]] [[kernel]] decltype(lu_small<32>) lu_small<32>;
+
+struct SmallSystem {
+  long n;
+  long columns;  // of B
+  long matrices;
+  long from;      // the order of A
+  long to;        // of X
+  long vector;    // B and X are one vector of `size` numbers a matrix, one behind the other
+  long identity;  // B is the identity and not read
+  Layout a;
+  Layout b;
+  Layout x;
+};
+
+// A X = B for matrices of up to 32 columns and at most as many columns of B: elimination with
+// partial pivoting, and substitution. A lane has a column of A and one of B, which is every lane's
+// where B is a vector. L is not kept: lanes whose column is done write it no more, and others read
+// multipliers from it. The swap of two rows is part of the elimination.
+template <uint size>
+[[kernel]] void solve_small(device const float* a [[buffer(0)]],
+                            device const float* b [[buffer(1)]], device float* x [[buffer(2)]],
+                            device int* info [[buffer(3)]],
+                            constant SmallSystem& shape [[buffer(4)]],
+                            uint group [[threadgroup_position_in_grid]],
+                            uint lane [[thread_index_in_simdgroup]]) {
+  threadgroup float tile[size * lanes], solution[size * lanes];
+  threadgroup uint candidates[lanes];
+  const Place<size> place{lane, group};
+  const uint n = uint(shape.n), own = place.own(), base = place.base(), at = place.matrix();
+  threadgroup float* column = tile + lane;
+  threadgroup const float* matrix = tile + base;
+  threadgroup float* right = solution + lane;
+  const bool present = at < shape.matrices, full = place.is_full(shape.matrices);
+  const bool there = present && own < shape.columns, vector = full && shape.vector != 0;
+  load_columns<size>(tile, a, shape.a, full ? shape.from : in_some_way, n, present && own < n,
+                     place);
+  if (vector) {
+    device const float* given = b + ulong(group) * lanes + base;
+    for (uint i = 0; i < size; ++i) right[i * lanes] = given[i];
+  } else {
+    for (uint i = 0; i < n; ++i) {
+      const float unit = own == i ? 1.0f : 0.0f;
+      right[i * lanes] = shape.identity != 0 ? unit : there ? b[shape.b.at(at, i, own)] : 0.0f;
+    }
+  }
+
+  float largest = -1.0f;
+  uint candidate = 0;  // the largest of this lane's column
+  for (uint i = 0; i < n; ++i) {
+    const float value = fabs(column[i * lanes]);
+    candidate = value > largest ? i : candidate;
+    largest = max(largest, value);
+  }
+  int zero = 0;
+  for (uint j = 0; j < n; ++j) {
+    candidates[lane] = candidate;
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    const uint pivot_row = candidates[base + j];
+    const float before = column[j * lanes], pivot_before = matrix[j * lanes + j];
+    const float row = column[pivot_row * lanes];
+    const float right_before = right[j * lanes], right_row = right[pivot_row * lanes];
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    column[j * lanes] = row;
+    right[j * lanes] = right_row;
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    const float pivot = matrix[j * lanes + j];
+    if (pivot == 0.0f && zero == 0) zero = int(j) + 1;
+    // Powers of two keep the inverse of a pivot from overflow and from denormals.
+    const float magnitude = fabs(pivot);
+    const float scale = magnitude < 0x1p-100f ? 0x1p64f : magnitude > 0x1p100f ? 0x1p-64f : 1.0f;
+    const float inverse = pivot == 0.0f ? 1.0f : 1.0f / (pivot * scale);
+    largest = -1.0f;
+    candidate = min(j + 1, size - 1);
+    for (uint i = j + 1; i < n; ++i) {
+      const float below = i == pivot_row ? pivot_before : matrix[i * lanes + j];
+      const float multiplier = below * scale * inverse;
+      const float right_value = i == pivot_row ? right_before : right[i * lanes];
+      right[i * lanes] = right_value - multiplier * right_row;
+      const float kept = (i == pivot_row ? before : column[i * lanes]) - multiplier * row;
+      if (own > j) column[i * lanes] = kept;
+      candidate = fabs(kept) > largest ? i : candidate;
+      largest = max(largest, fabs(kept));
+    }
+  }
+  simdgroup_barrier(mem_flags::mem_threadgroup);
+
+  float component = 0.0f;  // of a vector
+  for (uint j = n; j-- > 0;) {
+    const float solved = right[j * lanes] / matrix[j * lanes + j];
+    right[j * lanes] = solved;
+    component = own == j ? solved : component;
+    for (uint i = 0; i < j; ++i) right[i * lanes] -= matrix[i * lanes + j] * solved;
+  }
+  if (vector)
+    x[ulong(group) * lanes + lane] = component;
+  else
+    store_columns<size>(solution, x, shape.x, full ? shape.to : in_some_way, n, there, place);
+  if (present && own == 0) info[at] = zero;
+}
+
+template [[host_name("solve_8")]] [[kernel]] decltype(solve_small<8>) solve_small<8>;
+template [[host_name("solve_16")]] [[kernel]] decltype(solve_small<16>) solve_small<16>;
+template [[host_name("solve_32")]] [[kernel]] decltype(solve_small<32>) solve_small<32>;
 
 // A threadgroup a panel of up to 32 columns, where it lies. `scratch` has 32 columns for each row.
 [[kernel]] void lu_panel(device float* lu [[buffer(0)]], device float* scratch [[buffer(1)]],
@@ -285,7 +388,6 @@ struct Permute {
 
 struct SmallSolve {
   long n;
-  long size;  // a power of two, at least n
   long matrices;
   long columns;  // of B
   long adjoint;  // A' X = B
@@ -294,9 +396,9 @@ struct SmallSolve {
   Layout x;
 };
 
-// A X = B for matrices of up to 32 columns and few columns of B, 32 / size matrices in a simdgroup.
-// A lane has a row of the factors and of X.
-template <bool packed>
+// A X = B from the factors of matrices of up to 32 columns, for few columns of B. A lane has a row
+// of the factors and of X.
+template <uint size>
 [[kernel]] void lu_solve_small(device const float* lu [[buffer(0)]],
                                device const int* pivots [[buffer(1)]],
                                device const float* b [[buffer(2)]], device float* x [[buffer(3)]],
@@ -305,41 +407,39 @@ template <bool packed>
                                uint lane [[thread_index_in_simdgroup]]) {
   threadgroup float tile[lanes * lanes];
   threadgroup float* row = tile + lane;
-  const uint n = uint(shape.n), size = packed ? uint(shape.size) : lanes;
-  const uint own = lane & (size - 1), base = lane - own;
-  const uint matrix = group * (lanes / size) + lane / size;
+  const Place<size> place{lane, group};
+  const uint n = uint(shape.n), own = place.own(), base = place.base(), matrix = place.matrix();
   const bool there = matrix < shape.matrices && own < n, adjoint = shape.adjoint != 0;
   const bool present = matrix < shape.matrices;
   float diagonal = 1.0f;
-  float place = float(own);  // of this lane's row before the swaps
+  float source = float(own);  // of this lane's row before the swaps
   for (uint j = 0; j < n; ++j) {
     const uint r = adjoint ? j : own, c = adjoint ? own : j;
     const float value = there ? lu[shape.lu.at(matrix, r, c)] : 0.0f;
     row[j * lanes] = value;
     if (own == j && there) diagonal = value;
     const uint other = present ? uint(pivots[matrix * n + j]) - 1 : j;
-    const float here = of_column<packed>(place, base, j);
-    const float swapped = simd_shuffle(place, ushort(base + other));
-    place = own == j ? swapped : own == other ? here : place;
+    const float here = of_column<size>(source, base, j);
+    const float swapped = simd_shuffle(source, ushort(base + other));
+    source = own == j ? swapped : own == other ? here : source;
   }
-  const uint from = uint(place);
+  const uint from = uint(source);
   for (uint column = 0; column < shape.columns; ++column) {
     float value = there ? b[shape.b.at(matrix, adjoint ? own : from, column)] : 0.0f;
     for (uint j = 0; j < n; ++j) {
       if (adjoint && own == j) value /= diagonal;
-      const float solved = of_column<packed>(value, base, j);
+      const float solved = of_column<size>(value, base, j);
       value -= own > j ? row[j * lanes] * solved : 0.0f;
     }
     for (uint j = n; j-- > 0;) {
       if (!adjoint && own == j) value /= diagonal;
-      const float solved = of_column<packed>(value, base, j);
+      const float solved = of_column<size>(value, base, j);
       value -= own < j ? row[j * lanes] * solved : 0.0f;
     }
     if (there) x[shape.x.at(matrix, adjoint ? from : own, column)] = value;
   }
 }
 
-template [[host_name(
-    "lu_solve_small")]] [[kernel]] decltype(lu_solve_small<false>) lu_solve_small<false>;
-template
-    [[host_name("lu_solve_packed")]] [[kernel]] decltype(lu_solve_small<true>) lu_solve_small<true>;
+template [[host_name("lu_solve_8")]] [[kernel]] decltype(lu_solve_small<8>) lu_solve_small<8>;
+template [[host_name("lu_solve_16")]] [[kernel]] decltype(lu_solve_small<16>) lu_solve_small<16>;
+template [[host_name("lu_solve_32")]] [[kernel]] decltype(lu_solve_small<32>) lu_solve_small<32>;

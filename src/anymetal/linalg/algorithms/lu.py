@@ -13,15 +13,16 @@ from anymetal.linalg.algorithms.matrices import (
     columns_of_lanes,
     kernel_file,
     layout,
+    order,
     padded,
     simdgroups_for,
     subtract_product,
+    threads_of,
 )
 
 KERNELS = kernel_file("lu.metal")
 # Numbers of a tile of lu_tile.
 _CAPACITY = 7680
-_SIMDGROUPS = 8
 # Columns of B up to which a lane takes a row of X; with more, a lane takes a column.
 _FEW = 8
 
@@ -47,8 +48,9 @@ def _tile(a: torch.Tensor, pivots: torch.Tensor, info: torch.Tensor) -> torch.Te
     lu = a.new_empty(batch, m, n)
     if max(m, n) <= SIMDGROUP:
         size = columns_of_lanes(max(m, n))
-        shape = {"rows": m, "columns": n, "size": size, "matrices": batch}
-        KERNELS.kernel("lu_small" if size == SIMDGROUP else "lu_packed", a.device)(
+        shape = {"rows": m, "columns": n, "matrices": batch}
+        shape |= {"from": order(a, size), "to": order(lu, size)}
+        KERNELS.kernel(f"lu_{size}", a.device)(
             a,
             lu,
             pivots,
@@ -58,7 +60,7 @@ def _tile(a: torch.Tensor, pivots: torch.Tensor, info: torch.Tensor) -> torch.Te
             group_size=SIMDGROUP,
         )
         return lu
-    threads = _SIMDGROUPS * SIMDGROUP
+    threads = threads_of("lu_factor_ex", a.device)
     KERNELS.kernel("lu_tile", a.device)(
         a,
         lu,
@@ -80,7 +82,7 @@ def _panel(
 ) -> None:
     batch, m, n = lu.shape
     stop = min(start + PANEL, m, n)
-    count, size = stop - start, _SIMDGROUPS * SIMDGROUP
+    count, size = stop - start, threads_of("lu_factor_ex", lu.device)
     where = {"lu": layout(lu), "pivots": layout(pivots)}
     KERNELS.kernel("lu_panel", lu.device)(
         lu,
@@ -145,8 +147,8 @@ def _solve_small(
     batch, n, columns = b.shape
     x = b.new_empty(batch, n, columns)
     size = columns_of_lanes(n)
-    sizes = {"n": n, "size": size, "matrices": batch, "columns": columns, "adjoint": adjoint}
-    KERNELS.kernel("lu_solve_small" if size == SIMDGROUP else "lu_solve_packed", b.device)(
+    sizes = {"n": n, "matrices": batch, "columns": columns, "adjoint": adjoint}
+    KERNELS.kernel(f"lu_solve_{size}", b.device)(
         lu,
         pivots,
         b,
@@ -156,3 +158,34 @@ def _solve_small(
         group_size=SIMDGROUP,
     )
     return x
+
+
+def is_small(n: int, columns: int) -> bool:
+    """Whether one launch can solve a system of this size."""
+    return max(n, columns) <= SIMDGROUP
+
+
+def solve_small(a: torch.Tensor, b: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
+    """Fills X with A X = B, or with the inverse of A where B is None; gives info."""
+    batch, n, columns = x.shape
+    info = torch.empty(batch, dtype=torch.int32, device=a.device)
+    given = x if b is None else b
+    size = columns_of_lanes(max(n, columns))
+    shape = {"n": n, "columns": columns, "matrices": batch}
+    shape |= {"from": order(a, size), "to": order(x, size)}
+    shape |= {"vector": _are_vectors(given, size) and _are_vectors(x, size), "identity": b is None}
+    KERNELS.kernel(f"solve_{size}", a.device)(
+        a,
+        given,
+        x,
+        info,
+        {**shape, "a": layout(a), "b": layout(given), "x": layout(x)},
+        threads=simdgroups_for(batch, size),
+        group_size=SIMDGROUP,
+    )
+    return info
+
+
+def _are_vectors(x: torch.Tensor, size: int) -> bool:
+    """Whether each matrix is one column of `size` numbers, all of them one behind the other."""
+    return x.shape[1:] == (size, 1) and x.stride()[:2] == (size, 1)

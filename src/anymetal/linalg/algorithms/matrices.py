@@ -10,6 +10,7 @@ import torch
 from anymetal.ops.declare.kernel_file import KernelFile
 from anymetal.ops.declare.kernel_file import kernel_file as shared_kernel_file
 from anymetal.ops.matmul.product import Epilogue, Launch, product_of
+from anymetal.policy.policy import choose
 
 SIMDGROUP = 32
 # Columns of a panel of the blocked algorithms.
@@ -46,6 +47,16 @@ def layout(matrices: torch.Tensor) -> dict[str, int]:
     return dict(zip(("matrix", "row", "column"), (*matrices.stride(), 0), strict=False))
 
 
+def order(matrices: torch.Tensor, size: int) -> int:
+    """The kernels' `Order` of a batch of small matrices: 1 by rows, 2 by columns, otherwise 0."""
+    if matrices.shape[1:] != (size, size):
+        return 0
+    matrix, *inside = matrices.stride()
+    if matrix != size * size:
+        return 0
+    return 1 if inside == [size, 1] else 2 if inside == [1, size] else 0
+
+
 def padded(size: int, multiple: int = SIMDGROUP) -> int:
     return -(-size // multiple) * multiple
 
@@ -53,6 +64,11 @@ def padded(size: int, multiple: int = SIMDGROUP) -> int:
 def columns_of_lanes(columns: int) -> int:
     """Lanes that a small matrix takes, one a column: 8, 16 or 32."""
     return next(size for size in (8, 16, SIMDGROUP) if size >= columns)
+
+
+def threads_of(operator: str, device: torch.device) -> int:
+    """Threads of a threadgroup that has a matrix or a panel, by the policy for an operator."""
+    return choose(operator, "fp32", "any", device.type, "panels").group_size
 
 
 def simdgroups_for(matrices: int, size: int) -> int:

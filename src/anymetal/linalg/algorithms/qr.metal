@@ -6,16 +6,11 @@
 #include "shared/matrices.h"
 
 constant constexpr uint most_simdgroups = 8;
-// Squares of columns of which the largest element was about 1; below this a norm has lost digits.
-constant constexpr float negligible = 1e-30f;
-
 struct Shape {
   long rows;
   long columns;
   long start;  // of the panel
   long count;  // columns of the panel, or reflections
-  long size;   // lanes that a small matrix takes
-  long matrices;
   Layout a;
   Layout r;
   Layout tau;
@@ -270,8 +265,7 @@ template [[host_name("qr_medium")]] [[kernel]] decltype(qr_tile<6144, 2>) qr_til
   }
 }
 
-// --- reflections one by one
-// -----------------------------------------------------------------------
+// --- reflections one by one ----------------------------------------------------------------------
 
 struct Apply {
   long rows;
@@ -279,8 +273,6 @@ struct Apply {
   long count;     // reflections
   long backward;  // the last reflection first: Q C, otherwise Q' C
   long identity;  // C is the identity and not read
-  long size;      // lanes that a small matrix takes
-  long matrices;
   Layout a;
   Layout tau;
   Layout c;
@@ -350,95 +342,3 @@ template
     [[host_name("reflect_tall")]] [[kernel]] decltype(reflect_tile<7168, 1>) reflect_tile<7168, 1>;
 template [[host_name(
     "reflect_medium")]] [[kernel]] decltype(reflect_tile<6144, 2>) reflect_tile<6144, 2>;
-
-// --- small matrices: a lane has a column, 32 / size matrices in a simdgroup ----------------------
-
-// As `reduce`, with others' numbers seen by shuffles alone. Reflections are scaled when written.
-template <bool packed>
-[[kernel]] void qr_small(device const float* a [[buffer(0)]], device float* r [[buffer(1)]],
-                         device float* tau [[buffer(2)]], constant Shape& shape [[buffer(3)]],
-                         uint group [[threadgroup_position_in_grid]],
-                         uint lane [[thread_index_in_simdgroup]]) {
-  threadgroup float tile[lanes * lanes];
-  threadgroup float* column = tile + lane;
-  const uint rows = uint(shape.rows), columns = uint(shape.columns);
-  const uint size = packed ? uint(shape.size) : lanes, steps = min(rows, columns);
-  const uint own = lane & (size - 1), base = lane - own;
-  const uint matrix = group * (lanes / size) + lane / size;
-  const bool there = matrix < shape.matrices && own < columns;
-  float largest = 0.0f;
-  for (uint i = 0; i < rows; ++i) {
-    const float value = there ? a[shape.a.at(matrix, i, own)] : 0.0f;
-    column[i * lanes] = value;
-    largest = max(largest, fabs(value));
-  }
-  const float scale = power_of_two_scale(largest);
-  float sum = 0.0f, reflection_scale = 0.0f;
-  for (uint i = 0; i < rows; ++i) {
-    const float value = column[i * lanes] * scale;
-    column[i * lanes] = value;
-    const float x = of_column<packed>(value, base, 0);
-    sum += i > 0 ? x * value : 0.0f;
-  }
-  for (uint j = 0; j < steps; ++j) {
-    const float row = column[j * lanes];
-    const float squares = of_column<packed>(sum, base, j);
-    const float alpha = of_column<packed>(row, base, j);
-    const bool needed = !(squares <= negligible);  // NaN goes on
-    const float norm = precise::sqrt(alpha * alpha + squares);
-    const float beta = needed ? (alpha < 0.0f ? norm : -norm) : alpha;
-    const float factor = needed ? (beta - alpha) / beta : 0.0f;
-    const float inverse = needed ? 1.0f / (alpha - beta) : 0.0f;
-    const float weight = own > j ? factor * (row + inverse * sum) : 0.0f;
-    column[j * lanes] = own > j ? row - weight : own == j ? beta : row;
-    if (own == j) reflection_scale = inverse;
-    if (own == j && there) tau[matrix * shape.tau.matrix + j] = factor;
-    const uint next = min(j + 1, lanes - 1);
-    sum = 0.0f;
-    for (uint i = j + 1; i < rows; ++i) {
-      const float value = column[i * lanes];
-      const float kept = value - weight * (of_column<packed>(value, base, j) * inverse);
-      column[i * lanes] = kept;
-      const float x = of_column<packed>(kept, base, next);
-      sum += i > next ? x * kept : 0.0f;
-    }
-  }
-  if (!there) return;
-  for (uint i = 0; i < rows; ++i) {
-    const float value = column[i * lanes];
-    r[shape.r.at(matrix, i, own)] = i <= own ? value / scale : value * reflection_scale;
-  }
-}
-
-template [[host_name("qr_small")]] [[kernel]] decltype(qr_small<false>) qr_small<false>;
-template [[host_name("qr_packed")]] [[kernel]] decltype(qr_small<true>) qr_small<true>;
-
-[[kernel]] void reflect_small(device const float* a [[buffer(0)]],
-                              device const float* tau [[buffer(1)]],
-                              device const float* c [[buffer(2)]],
-                              device float* result [[buffer(3)]],
-                              constant Apply& shape [[buffer(4)]],
-                              uint group [[threadgroup_position_in_grid]],
-                              uint lane [[thread_index_in_simdgroup]]) {
-  threadgroup float tile[lanes * lanes];
-  threadgroup float* column = tile + lane;
-  const uint rows = uint(shape.rows), columns = uint(shape.columns);
-  const uint size = uint(shape.size), count = uint(shape.count);
-  const uint own = lane & (size - 1);
-  const uint matrix = group * (lanes / size) + lane / size;
-  if (matrix >= shape.matrices || own >= columns) return;
-  for (uint i = 0; i < rows; ++i) {
-    const float unit = i == own ? 1.0f : 0.0f;
-    column[i * lanes] = shape.identity != 0 ? unit : c[shape.c.at(matrix, i, own)];
-  }
-  for (uint step = 0; step < count; ++step) {
-    const uint j = shape.backward != 0 ? count - 1 - step : step;
-    device const float* v = a + shape.a.at(matrix, 0, j);
-    float sum = column[j * lanes];
-    for (uint i = j + 1; i < rows; ++i) sum += v[i * shape.a.row] * column[i * lanes];
-    sum *= tau[matrix * shape.tau.matrix + j];
-    column[j * lanes] -= sum;
-    for (uint i = j + 1; i < rows; ++i) column[i * lanes] -= v[i * shape.a.row] * sum;
-  }
-  for (uint i = 0; i < rows; ++i) result[shape.result.at(matrix, i, own)] = column[i * lanes];
-}

@@ -6,36 +6,29 @@ from typing import Any
 
 import torch
 
+from anymetal.linalg.algorithms import qr_small
 from anymetal.linalg.algorithms.matrices import (
     PANEL,
     SIMDGROUP,
-    columns_of_lanes,
     kernel_file,
     layout,
     padded,
     product,
-    simdgroups_for,
     subtract_product,
+    threads_of,
 )
+from anymetal.linalg.algorithms.qr_small import is_small
 
 KERNELS = kernel_file("qr.metal")
-_SIMDGROUPS = 8
 
 
-def _tile(rows: int, columns: int) -> tuple[str, int] | None:
-    """The kernel for a matrix that fits into threadgroup memory, and its threads."""
-    if rows <= SIMDGROUP and columns <= SIMDGROUP:
-        packed = columns_of_lanes(columns) < SIMDGROUP
-        return "packed" if packed else "small", SIMDGROUP
+def _tile(rows: int, columns: int) -> str:
+    """The kernel for a matrix that fits into threadgroup memory; empty for larger ones."""
     if columns <= SIMDGROUP and rows * SIMDGROUP <= 7168:
-        return "tall", _SIMDGROUPS * SIMDGROUP
+        return "tall"
     if columns <= 2 * SIMDGROUP and rows * 2 * SIMDGROUP <= 6144:
-        return "medium", _SIMDGROUPS * SIMDGROUP
-    return None
-
-
-def _lanes(matrices: int, columns: int) -> dict[str, int]:
-    return {"size": columns_of_lanes(min(columns, SIMDGROUP)), "matrices": matrices}
+        return "medium"
+    return ""
 
 
 def _shape(
@@ -48,7 +41,6 @@ def _shape(
     tau: torch.Tensor,
 ) -> dict[str, Any]:
     sizes = {"rows": rows, "columns": columns, "start": start, "count": count}
-    sizes |= _lanes(a.shape[0], columns)
     return {**sizes, "a": layout(a), "r": layout(r), "tau": layout(tau)}
 
 
@@ -58,27 +50,31 @@ def factor(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     r, tau = a.new_empty(batch, m, n), a.new_empty(batch, min(m, n))
     if tau.numel() == 0:
         return r, tau
+    if is_small(m, n):
+        qr_small.factor(a, r, tau)
+        return r, tau
     tile = _tile(m, n)
-    if tile is None:
+    if not tile:
         _blocked(a, r, tau)
         return r, tau
-    name, size = tile
-    KERNELS.kernel(f"qr_{name}", a.device)(
+    size = threads_of("geqrf", a.device)
+    KERNELS.kernel(f"qr_{tile}", a.device)(
         a,
         r,
         tau,
         _shape(m, n, 0, n, a, r, tau),
-        threads=_threads(batch, n, tile),
+        threads=batch * size,
         group_size=size,
     )
     return r, tau
 
 
-def _threads(batch: int, columns: int, tile: tuple[str, int]) -> int:
-    name, size = tile
-    if name in ("small", "packed"):
-        return simdgroups_for(batch, columns_of_lanes(columns))
-    return batch * size
+def both(a: torch.Tensor, q: torch.Tensor, r: torch.Tensor) -> bool:
+    """Fills Q and R in one launch, if there is a kernel for matrices of this size."""
+    if not is_small(*a.shape[1:], q.shape[-1]) or not (a.numel() and q.numel()):
+        return False
+    qr_small.both(a, q, r)
+    return True
 
 
 def _blocked(a: torch.Tensor, r: torch.Tensor, tau: torch.Tensor) -> None:
@@ -87,7 +83,7 @@ def _blocked(a: torch.Tensor, r: torch.Tensor, tau: torch.Tensor) -> None:
     columns = {"threads": (n, batch), "group_size": (min(n, 2 * SIMDGROUP), 1)}
     shape = _shape(m, n, 0, n, a, r, tau)
     KERNELS.kernel("scale_columns", a.device)(a, r, scales, shape, **columns)
-    size = _SIMDGROUPS * SIMDGROUP
+    size = threads_of("geqrf", a.device)
     for start in range(0, min(m, n), PANEL):
         stop = min(start + PANEL, m, n)
         KERNELS.kernel("qr_panel", a.device)(
@@ -132,9 +128,8 @@ def reflect(
     count = tau.shape[-1]
     if c.numel() == 0 or count == 0:
         return c.clone(memory_format=torch.contiguous_format)
-    tile = _tile(m, columns)
-    if tile is not None:
-        return _reflect_tile(a, tau, c, tile, backward=not transpose)
+    if is_small(m, columns, count) or _tile(m, columns):
+        return _reflected(a, tau, c, c.new_empty(c.shape), backward=not transpose)
     result = c.clone(memory_format=torch.contiguous_format)
     starts = range(0, count, PANEL)
     for start in starts if transpose else reversed(starts):
@@ -149,11 +144,10 @@ def reflect(
 
 def orthogonal(a: torch.Tensor, tau: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """Fills Q with the first columns of the orthogonal matrix that the reflections in A make."""
-    batch, m, columns = q.shape
+    m, columns = q.shape[-2:]
     count = tau.shape[-1]
-    tile = _tile(m, columns) if count and columns and batch else None
-    if tile is not None:
-        return _reflect_tile(a, tau, q, tile, identity=True)
+    if q.numel() and count and (is_small(m, columns, count) or _tile(m, columns)):
+        return _reflected(a, tau, q, q, identity=True)
     q.copy_(torch.eye(m, columns, device=a.device))
     for start in reversed(range(0, count, PANEL)):
         if q.numel() == 0:
@@ -164,38 +158,33 @@ def orthogonal(a: torch.Tensor, tau: torch.Tensor, q: torch.Tensor) -> torch.Ten
     return q
 
 
-def _reflect_tile(
+def _reflected(
     a: torch.Tensor,
     tau: torch.Tensor,
     c: torch.Tensor,
-    tile: tuple[str, int],
+    result: torch.Tensor,
     *,
     backward: bool = True,
     identity: bool = False,
 ) -> torch.Tensor:
+    """The result of all reflections at once, for matrices that fit into threadgroup memory."""
     batch, m, columns = c.shape
-    result = c if identity else c.new_empty(batch, m, columns)
-    name, size = tile
+    if is_small(m, columns, tau.shape[-1]):
+        qr_small.reflect(a, tau, c, result, backward=backward, identity=identity)
+        return result
     shape = {
         "rows": m,
         "columns": columns,
         "count": tau.shape[-1],
         "backward": backward,
         "identity": identity,
-        **_lanes(batch, columns),
         "a": layout(a),
         "tau": layout(tau),
         "c": layout(c),
         "result": layout(result),
     }
-    name = "small" if name == "packed" else name
-    KERNELS.kernel(f"reflect_{name}", a.device)(
-        a,
-        tau,
-        c,
-        result,
-        shape,
-        threads=_threads(batch, columns, tile),
-        group_size=size,
+    size = threads_of("householder_product", a.device)
+    KERNELS.kernel(f"reflect_{_tile(m, columns)}", a.device)(
+        a, tau, c, result, shape, threads=batch * size, group_size=size
     )
     return result

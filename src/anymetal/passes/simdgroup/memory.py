@@ -27,6 +27,7 @@ from anymetal.ir import (
     i32,
     i64,
     integer,
+    poison,
     vector,
     zero,
 )
@@ -37,6 +38,8 @@ from anymetal.passes.simdgroup.together import Stretch, is_invariant, stretch_of
 from anymetal.passes.simdgroup.values import ALL_LANES, INVARIANT, Code, Value, vector_type
 
 _NO_MARK: dict[str, str] = {}
+# Places that are loaded one by one sooner than gathered.
+_FEW = 4
 
 
 @dataclass
@@ -220,7 +223,35 @@ class Memory:
         stretch = self._stretch([access])
         if stretch is not None and (access.mask is None or stretch.owners is not None):
             return lambda: self._stretch_load([access])[0]
+        if len(set(offsets)) <= _FEW:
+            return lambda: self._few_load(access)
         return None
+
+    def _few_load(self, access: Access) -> Operand:
+        """Lanes that share a few places, as the matrices of a simdgroup do: a scalar load each."""
+        code, offsets = self._code, access.address.facts.offsets
+        assert offsets is not None
+        places = sorted(set(offsets))
+        joined = poison(vector(_FEW, access.type))
+        for number, place in enumerate(places):
+            lanes = [lane for lane, offset in enumerate(offsets) if offset == place]
+            loaded = code.load(
+                access.type,
+                self._reached(access, self._place(access, place), lanes),
+                access.align,
+                is_volatile=access.is_volatile,
+                metadata=access.metadata,
+            )
+            joined = code.insert_element(joined, loaded, i64(number))
+        return code.picked(joined, [places.index(offset) for offset in offsets])
+
+    def _reached(self, access: Access, place: Operand, lanes: list[int]) -> Operand:
+        """A place if one of these lanes is active, otherwise one that is always valid."""
+        code = self._code
+        if access.mask is None:
+            return place
+        chosen = code.and_(code.bits(access.mask), i32(sum(1 << lane for lane in lanes)))
+        return code.select(code.icmp("ne", chosen, i32(0)), place, self._nowhere())
 
     def _place(self, access: Access, distance: int) -> Operand:
         return self._code.moved(access.address.start, distance)
