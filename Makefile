@@ -46,7 +46,7 @@ quick: $(VENV)/.developer
 	$(BIN)/python -m pytest tests/test_rooms.py tests/test_docs.py tests/launch tests/cli $(WORKERS)
 
 thorough: $(VENV)/.developer
-	ANYMETAL_TEST_ALL=1 $(BIN)/python -m pytest tests/msl tests/fuzz tests/ops $(WORKERS)
+	ANYMETAL_TEST_ALL=1 $(BIN)/python -m pytest tests/msl tests/fuzz tests/ops tests/linalg $(WORKERS)
 
 checked: $(VENV)/.developer
 	ANYMETAL_TEST_FIRST_LAUNCHES=1 $(BIN)/python -m pytest tests/ops $(WORKERS)

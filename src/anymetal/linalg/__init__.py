@@ -4,23 +4,32 @@ from anymetal.linalg.cholesky import cholesky, cholesky_ex, cholesky_inverse, ch
 from anymetal.linalg.eigh import eigh, eigvalsh
 from anymetal.linalg.exponential import matrix_exp
 from anymetal.linalg.least_squares import cond, lstsq, matrix_rank, pinv
+from anymetal.linalg.lu import det as _det
 from anymetal.linalg.lu import (
-    det,
     inv,
     inv_ex,
     lu,
     lu_factor,
     lu_factor_ex,
-    lu_solve,
     slogdet,
     solve,
     solve_ex,
 )
+from anymetal.linalg.lu import lu_solve as _lu_solve
 from anymetal.linalg.norms import matrix_norm
-from anymetal.linalg.qr import geqrf, householder_product, ormqr, qr
+from anymetal.linalg.outputs import with_out
+from anymetal.linalg.qr import geqrf, qr
+from anymetal.linalg.qr import householder_product as _householder_product
+from anymetal.linalg.qr import ormqr as _ormqr
 from anymetal.linalg.requirements import LinAlgError
 from anymetal.linalg.svd import svd, svd_lowrank, svdvals
-from anymetal.linalg.triangular import solve_triangular
+from anymetal.linalg.triangular import solve_triangular as _solve_triangular
+
+det = with_out(_det)
+householder_product = with_out(_householder_product)
+lu_solve = with_out(_lu_solve)
+ormqr = with_out(_ormqr)
+solve_triangular = with_out(_solve_triangular)
 
 __all__ = [
     "LinAlgError",

@@ -8,6 +8,7 @@ from torch import Tensor
 from anymetal.linalg.algorithms import cholesky as algorithm
 from anymetal.linalg.algorithms.matrices import deliver, flat, room_in
 from anymetal.linalg.examples import case, cost, positive
+from anymetal.linalg.outputs import with_out
 from anymetal.linalg.requirements import Named, check_matrix, in_float, named, raise_failed, wide
 from anymetal.linalg.triangular import solve_triangular
 from anymetal.ops.declare import Call, Gradients, operator
@@ -74,6 +75,7 @@ def _(call: Call, grad: Tensor, grad_info: Tensor) -> Gradients:
     return {"A": outer.to(call.A.dtype)}
 
 
+@with_out
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """L with A = L L' (or U with A = U' U), as torch.linalg.cholesky.
 
@@ -82,12 +84,14 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     return _cholesky_ex(A, upper=upper, raising="linalg.cholesky")[0]
 
 
+@with_out
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Named:
     """The factor and info: the order of the first minor that is not positive definite, or 0."""
     raising = "linalg.cholesky_ex" if check_errors else ""
     return named("linalg_cholesky_ex", _cholesky_ex(A, upper=upper, raising=raising))
 
 
+@with_out
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """X with A X = B for the factor L of A, as torch.cholesky_solve."""
     lower = L.mT if upper else L
@@ -95,6 +99,7 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     return solve_triangular(lower.mT, half, upper=True)
 
 
+@with_out
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """The inverse of A from its factor L, as torch.cholesky_inverse."""
     check_matrix("cholesky_inverse", "L", L, square=True)

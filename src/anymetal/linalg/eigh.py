@@ -8,6 +8,7 @@ from torch import Tensor
 from anymetal.linalg.algorithms import eigh as algorithm
 from anymetal.linalg.algorithms.matrices import flat, positive_signs
 from anymetal.linalg.examples import case, cost, symmetric
+from anymetal.linalg.outputs import with_out
 from anymetal.linalg.requirements import (
     Named,
     check_matrix,
@@ -85,6 +86,7 @@ def _(call: Call, grad_values: Tensor | None, grad_vectors: Tensor | None) -> Gr
     return {"A": (vectors @ inner @ vectors.mT).to(call.A.dtype)}
 
 
+@with_out
 def eigh(A: Tensor, UPLO: str = "L") -> Named:
     """Ascending eigenvalues and eigenvectors, as torch.linalg.eigh; one triangle is read.
 
@@ -94,6 +96,7 @@ def eigh(A: Tensor, UPLO: str = "L") -> Named:
     return named("linalg_eigh", _eigh(A, UPLO))
 
 
+@with_out
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """Ascending eigenvalues, as torch.linalg.eigvalsh."""
     return _eigh(A, UPLO)[0]

@@ -9,6 +9,7 @@ from anymetal.linalg.eigh import eigh
 from anymetal.linalg.examples import case, cost, random, spread
 from anymetal.linalg.lu import inv_ex
 from anymetal.linalg.norms import matrix_norm
+from anymetal.linalg.outputs import with_out
 from anymetal.linalg.qr import qr
 from anymetal.linalg.requirements import (
     Named,
@@ -123,6 +124,7 @@ def _as_tensor(value: Tolerance, like: Tensor) -> Tensor:
     return value.float() if isinstance(value, Tensor) else torch.tensor(value, device=like.device)
 
 
+@with_out
 def pinv(
     A: Tensor, *, atol: Tolerance = None, rtol: Tolerance = None, hermitian: bool = False
 ) -> Tensor:
@@ -135,6 +137,7 @@ def pinv(
     return _pinv(A, float(atol or 0.0), float(rtol or 0.0), hermitian)
 
 
+@with_out
 def matrix_rank(
     A: Tensor, *, atol: Tolerance = None, rtol: Tolerance = None, hermitian: bool = False
 ) -> Tensor:
@@ -149,6 +152,7 @@ def matrix_rank(
     return (values.abs() > limit).sum(-1)
 
 
+@with_out
 def cond(A: Tensor, p: float | str | None = None) -> Tensor:
     """The condition number in the norm `p` (2 without one), as torch.linalg.cond."""
     check_matrix("cond", "A", A)

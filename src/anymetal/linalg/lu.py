@@ -8,6 +8,7 @@ from torch import Tensor
 from anymetal.linalg.algorithms import lu as algorithm
 from anymetal.linalg.algorithms.matrices import deliver, flat, room_in
 from anymetal.linalg.examples import case, conditioned, cost, random
+from anymetal.linalg.outputs import with_out
 from anymetal.linalg.requirements import (
     Named,
     batch_of,
@@ -126,28 +127,35 @@ def _rows_swapped(matrix: Tensor, pivots: Tensor) -> Tensor:
     return permutation.to(matrix.dtype) @ matrix
 
 
-def _check_pivot(name: str, pivot: bool) -> None:
-    if not pivot:
-        raise RuntimeError(f"linalg.{name}: LU without pivoting is not implemented")
+def _check_pivot(A: Tensor, pivot: bool) -> None:
+    """Without pivoting a factor may be of any size; torch has that on CUDA alone."""
+    if pivot:
+        return
+    if A.is_mps:
+        raise RuntimeError("linalg.lu_factor(): MPS doesn't allow pivot == False.")
+    raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
 
 
+@with_out
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Named:
     """L and U in one matrix, pivots from 1 on, and info: the first zero pivot, or 0."""
-    _check_pivot("lu_factor_ex", pivot)
+    _check_pivot(A, pivot)
     raising = "torch.linalg.lu_factor_ex" if check_errors else ""
     return named("linalg_lu_factor_ex", _lu_factor_ex(A, raising=raising))
 
 
+@with_out
 def lu_factor(A: Tensor, *, pivot: bool = True) -> Named:
     """L and U in one matrix and pivots, as torch.linalg.lu_factor; a zero pivot is an error."""
-    _check_pivot("lu_factor", pivot)
+    _check_pivot(A, pivot)
     factors = _lu_factor_ex(A, raising="torch.linalg.lu_factor")
     return named("linalg_lu_factor", factors[:2])
 
 
+@with_out
 def lu(A: Tensor, *, pivot: bool = True) -> Named:
     """P, L and U with A = P L U, as torch.linalg.lu."""
-    _check_pivot("lu", pivot)
+    _check_pivot(A, pivot)
     factors, pivots, _ = _lu_factor_ex(A)
     return named("linalg_lu", torch.lu_unpack(factors, pivots))
 
@@ -354,6 +362,7 @@ def _solved(A: Tensor, B: Tensor, left: bool, raising: str) -> tuple[Tensor, Ten
     return result.squeeze(-1), info
 
 
+@with_out
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """X with A X = B, or X A = B where not `left`, as torch.linalg.solve.
 
@@ -362,6 +371,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     return _solved(A, B, left, "torch.linalg.solve")[0]
 
 
+@with_out
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Named:
     """The solution and info: the first zero pivot of A, or 0."""
     raising = "torch.linalg.solve_ex" if check_errors else ""
@@ -423,11 +433,13 @@ def _(call: Call, grad: Tensor, grad_info: Tensor) -> Gradients:
     return {"A": -(inverse.mT @ grad @ inverse.mT).to(call.A.dtype)}
 
 
+@with_out
 def inv(A: Tensor) -> Tensor:
     """The inverse, as torch.linalg.inv; LinAlgError where A is singular."""
     return _inv_ex(A, raising="linalg.inv")[0]
 
 
+@with_out
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Named:
     """The inverse and info: the first zero pivot, or 0."""
     raising = "linalg.inv_ex" if check_errors else ""
@@ -508,6 +520,7 @@ def _(call: Call, grad_sign: Tensor, grad: Tensor) -> Gradients:
     return {"A": (grad[..., None, None] * _inv_ex(a)[0].mT).to(call.A.dtype)}
 
 
+@with_out
 def slogdet(A: Tensor) -> Named:
     """The sign and the logarithm of the absolute value of the determinant."""
     return named("linalg_slogdet", _slogdet(A))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from anymetal.linalg.outputs import with_out
 from anymetal.linalg.requirements import check_dtype
 from anymetal.linalg.svd import svdvals
 
 
+@with_out
 def matrix_norm(
     A: Tensor,
     ord: float | str = "fro",

@@ -8,6 +8,7 @@ from torch import Tensor
 from anymetal.linalg.algorithms import qr as algorithm
 from anymetal.linalg.algorithms.matrices import deliver, flat, room_in
 from anymetal.linalg.examples import case, conditioned, cost, random
+from anymetal.linalg.outputs import with_out
 from anymetal.linalg.requirements import (
     Named,
     check_matrix,
@@ -17,8 +18,7 @@ from anymetal.linalg.requirements import (
     wide,
 )
 from anymetal.linalg.triangular import solve_triangular
-from anymetal.ops.declare import AnyOperator, Call, Case, Gradients, operator
-from anymetal.ops.declare.derivatives import reference_gradient
+from anymetal.ops.declare import Call, Case, Gradients, operator
 
 SOURCE = "algorithms/qr.metal"
 Pair = tuple[Tensor, Tensor]
@@ -60,6 +60,7 @@ def _(output: Pair, A: Tensor) -> None:
         room.copy_(found.reshape(room.shape))
 
 
+@with_out
 def geqrf(input: Tensor) -> Named:
     """R and below it Householder reflections, and their factors tau, as torch.geqrf."""
     return named("geqrf", _geqrf(input))
@@ -118,18 +119,38 @@ def _(output: Tensor, A: Tensor, tau: Tensor) -> None:
     deliver(output, algorithm.orthogonal(flat(A), _flat_tau(tau), room_in(output)))
 
 
-@householder_product.backward(keep=["A", "tau"])
+@householder_product.backward(keep=["A", "tau", "output"])
 def _(call: Call, grad: Tensor) -> Gradients:
-    return _torchs_gradients(householder_product, call, grad)
+    a, tau, grad = wide(call.A, call.tau, grad)
+    product = call.output if a.dtype == call.A.dtype else householder_product(a, tau)
+    grad_a, grad_tau, _ = _reflections_gradient(a, tau, product, grad)
+    return {"A": grad_a.to(call.A.dtype), "tau": grad_tau.to(call.A.dtype)}
 
 
-def _torchs_gradients(product: AnyOperator, call: Call, grad: Tensor) -> Gradients:
-    """Gradients of a product of reflections, one reflection after the other: torch's own."""
-    values = {name: getattr(call, name) for name in product.names}
-    tensors = tuple(name for name, value in values.items() if isinstance(value, Tensor))
-    if grad.numel() == 0:
-        return {name: torch.zeros_like(values[name]) for name in tensors[2:]}
-    return reference_gradient(product, tensors)(values, grad)
+def _reflections_gradient(
+    a: Tensor, tau: Tensor, product: Tensor, grad: Tensor, *, transpose: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of H1 H2 ... C (H = I - tau v v'), or of ... H2 H1 C, by A, tau and C.
+
+    With M = H(i-1) ... H1 grad and S = H(i+1) ... C, the gradient by Hi is M S'. The inverse of a
+    reflection, I + tau / (1 - tau v'v) v v', takes it from the product again.
+    """
+    count = tau.shape[-1]
+    unit = torch.eye(a.shape[-2], count, dtype=a.dtype, device=a.device)
+    columns, factors = [a.new_zeros(())] * count, [a.new_zeros(())] * count
+    vectors = a[..., :count].tril(-1) + unit
+    for i in reversed(range(count)) if transpose else range(count):
+        v, factor = vectors[..., i, None], tau[..., i, None, None]
+        inside = 1 - factor * (v.mT @ v)
+        product = product + factor / inside * (v @ (v.mT @ product))
+        of_product, of_grad = product.mT @ v, grad.mT @ v
+        columns[i] = -factor * (grad @ of_product + product @ of_grad)
+        factors[i] = -(of_grad.mT @ of_product)[..., 0]
+        grad = grad - factor * (v @ of_grad.mT)
+    if count == 0:
+        return torch.zeros_like(a), torch.zeros_like(tau), grad
+    beside = a.new_zeros(*a.shape[:-1], a.shape[-1] - count)
+    return torch.cat([torch.cat(columns, -1).tril(-1), beside], -1), torch.cat(factors, -1), grad
 
 
 def _ormqr_reference(
@@ -180,9 +201,19 @@ def _(
     output.copy_((product if left else product.mT).reshape(output.shape))
 
 
-@ormqr.backward(keep=["input", "tau", "other"])
+@ormqr.backward(keep=["input", "tau", "other", "output"])
 def _(call: Call, grad: Tensor) -> Gradients:
-    return _torchs_gradients(ormqr, call, grad)
+    a, tau, grad = wide(call.input, call.tau, grad)
+    product = call.output
+    if product.dtype != torch.float32:
+        product = ormqr(a, tau, wide(call.other), call.left, call.transpose)
+    transpose = call.transpose
+    if not call.left:  # C Q is (Q' C')'
+        product, grad, transpose = product.mT, grad.mT, not transpose
+    found = _reflections_gradient(a, tau, product, grad, transpose=transpose)
+    grads = (*found[:2], found[2] if call.left else found[2].mT)
+    names = ("input", "tau", "other")
+    return {n: g.to(call.input.dtype) for n, g in zip(names, grads, strict=True)}
 
 
 # --- Q and R -------------------------------------------------------------------------------------
@@ -268,6 +299,7 @@ def _tall_gradient(q: Tensor, r: Tensor, grad_q: Tensor, grad_r: Tensor) -> Tens
     return solve_triangular(r.mT, grad_q + q @ mirrored, upper=False, left=False)
 
 
+@with_out
 def qr(A: Tensor, mode: str = "reduced") -> Named:
     """Q and R with A = Q R, as torch.linalg.qr; `mode` is "reduced", "complete" or "r"."""
     return named("linalg_qr", _qr(A, mode))

@@ -8,6 +8,7 @@ from torch import Tensor
 from anymetal.linalg.algorithms import svd as algorithm
 from anymetal.linalg.algorithms.matrices import flat, positive_signs
 from anymetal.linalg.examples import case, cost, spread
+from anymetal.linalg.outputs import with_out
 from anymetal.linalg.qr import qr
 from anymetal.linalg.requirements import (
     Named,
@@ -130,6 +131,7 @@ def _check_driver(name: str, driver: str | None) -> None:
         )
 
 
+@with_out
 def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Named:
     """U, S in descending order and Vh with A = U diag(S) Vh, as torch.linalg.svd.
 
@@ -140,6 +142,7 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
     return named("linalg_svd", _svd(A, full_matrices))
 
 
+@with_out
 def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """Singular values in descending order, as torch.linalg.svdvals."""
     _check_driver("svdvals", driver)

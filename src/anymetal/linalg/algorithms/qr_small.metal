@@ -36,7 +36,7 @@ inline Column reduce_small(threadgroup float* tile, uint rows, uint steps, Place
     const float factor = needed ? (beta - alpha) / beta : 0.0f;
     const float inverse = needed ? 1.0f / (alpha - beta) : 0.0f;
     const float weight = factor * (row + inverse * sum);
-    column[j * lanes] = own > j ? row - weight : own == j ? beta : row;
+    if (own >= j) column[j * lanes] = own > j ? row - weight : beta;
     if (own == j) {
       result.factor = factor;
       result.inverse = inverse;
@@ -78,7 +78,7 @@ template <uint size>
                             device float* tau [[buffer(2)]], constant Factor& shape [[buffer(3)]],
                             uint group [[threadgroup_position_in_grid]],
                             uint lane [[thread_index_in_simdgroup]]) {
-  threadgroup float tile[lanes * lanes];
+  threadgroup float tile[lanes * lanes], other[lanes * lanes];
   const Place<size> place{lane, group};
   const uint rows = uint(shape.rows), columns = uint(shape.columns), steps = min(rows, columns);
   const uint own = place.own();
@@ -88,9 +88,9 @@ template <uint size>
   const Column known = reduce_small<size>(tile, rows, steps, place);
   for (uint i = 0; i < rows; ++i) {
     const float value = tile[i * lanes + lane];
-    tile[i * lanes + lane] = i <= own ? value / known.scale : value * known.inverse;
+    other[i * lanes + lane] = i <= own ? value / known.scale : value * known.inverse;
   }
-  store_columns<size>(tile, r, shape.r, full ? shape.to : in_some_way, rows, there, place);
+  store_columns<size>(other, r, shape.r, full ? shape.to : in_some_way, rows, there, place);
   if (there && own < steps) tau[place.matrix() * steps + own] = known.factor;
 }
 
