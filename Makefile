@@ -8,6 +8,7 @@
 #   make engines      the operators' tests again, on the reference engine
 #   make attack       hostile sources, planted defects, correct kernels; long
 #   make lint         formatting, style, types, dead code and the changelog
+#   make cuda         the operators' kernels as PTX through NVIDIA's assembler: a table of registers
 #   make conformance  compile the kernels of a published package and of torch's headers
 #   make op-db        torch's own operator samples on the virtual mps device, against the CPU
 #   make bench        time the engine
@@ -30,7 +31,8 @@ C_SOURCES = $(shell find src/anymetal/msl/include -type f) \
     -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.mm' -o -name '*.metal' -o -name '*.cl')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick thorough checked engines attack lint format conformance op-db bench linalg clean
+.PHONY: help demo test quick thorough checked engines attack lint format conformance op-db bench \
+  linalg cuda clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q' | head -1
@@ -84,6 +86,12 @@ bench: $(VENV)/.developer
 # LAPACK's test ratios beside torch's own, over more and larger matrices than the tests have.
 linalg: $(VENV)/.developer
 	$(BIN)/python tests/linalg/gallery.py --sizes 1 5 16 32 33x17 17x33 64 100 130 200x64
+
+# Ten minutes on two cores.
+cuda: $(VENV)/.developer
+	@mkdir -p dist
+	$(BIN)/anymetal compile --operators --target cuda-sm90 -o dist/operators.bundle
+	$(BIN)/python tests/cuda/assemble.py dist/operators.bundle --all
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

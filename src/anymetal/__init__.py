@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from anymetal import device, linalg, ops, optim
     from anymetal.checker.context import check
     from anymetal.launch.kernel import Kernel
-    from anymetal.launch.shader import ShaderLibrary, compile_shader
+    from anymetal.launch.shader import ShaderLibrary, compile_shader, load_library
 
 __version__ = "0.1.0"
 
@@ -22,6 +22,7 @@ __all__ = [
     "compile_shader",
     "device",
     "linalg",
+    "load_library",
     "ops",
     "optim",
 ]
@@ -34,6 +35,7 @@ _PLACES = {
     "compile_shader": "anymetal.launch.shader",
     "device": None,
     "linalg": None,
+    "load_library": "anymetal.launch.shader",
     "ops": None,
     "optim": None,
 }

@@ -56,6 +56,10 @@ class LimitError(EngineError, ValueError):
         self.position = position
 
 
+class BundleError(AnymetalError, ValueError):
+    """A file of kernels compiled ahead of time cannot be used, or lacks a kernel."""
+
+
 class PolicyError(AnymetalError, ValueError):
     """A launch policy is missing, or a file of policies has a mistake."""
 

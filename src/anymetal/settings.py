@@ -160,6 +160,13 @@ POLICY = Setting(
     "ANYMETAL_POLICY", str, "", "a TOML file of launch policies that go before the package's own"
 )
 
+BUNDLE = Setting(
+    "ANYMETAL_BUNDLE",
+    str,
+    "",
+    "a file of `anymetal compile`: kernels in it run without a compiler",
+)
+
 ALL: tuple[Setting[Any], ...] = (
     ENGINE,
     CACHE_DIR,
@@ -174,4 +181,5 @@ ALL: tuple[Setting[Any], ...] = (
     DEVICE_ASYNC,
     CXX,
     POLICY,
+    BUNDLE,
 )

@@ -51,6 +51,16 @@ def wanted() -> str:
     return settings.ENGINE.one_of(AUTO, *(engine.name for engine in registry.ENGINES))
 
 
+def for_cuda(capability: tuple[int, int]) -> str:
+    """The engine for `cuda` devices of a compute capability."""
+    for least, engine in registry.CUDA_ENGINES.items():
+        if capability >= least:
+            return engine.name
+    have = ".".join(str(number) for number in capability)
+    *_, (major, minor) = registry.CUDA_ENGINES
+    raise EngineError(f"a cuda device of compute capability {have}; {major}.{minor} is needed")
+
+
 def checking_target() -> Target:
     """What a source is compiled for to see whether it compiles."""
     return registry.ENGINES[0].target

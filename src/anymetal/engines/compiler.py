@@ -2,7 +2,8 @@
 
 Two levels are kept on disk. The outline of a source (names, function constants, warnings, the files
 it included with their digests) says without starting a compiler that the source compiles. An
-executable is kept for each kernel, set of function constants, engine and instrumentation.
+executable is kept for each kernel, set of function constants, engine and instrumentation. Before
+them a bundle is asked, where one has the source: then nothing is compiled, and no compiler needed.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import functools
 import json
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from anymetal.engines import choose, registry
+from anymetal.engines import bundles, choose, registry
 from anymetal.engines.choose import Choice
 from anymetal.engines.collector import collector_paused
 from anymetal.engines.contract import PLAIN, Compiled, E, Engine, Instrumentation
+from anymetal.errors import BundleError
 from anymetal.nouns import (
     FunctionConstant,
     Outline,
@@ -28,7 +30,8 @@ from anymetal.nouns import (
     Source,
     Target,
 )
-from anymetal.store.cache import default_store, digest_of
+from anymetal.store.bundle import Bundle
+from anymetal.store.cache import Entry, default_store, digest_of
 from anymetal.store.fingerprint import fingerprint, unchanged
 
 # Executables alive in this process: the same source compiled twice gives the same code.
@@ -42,8 +45,19 @@ class Compiler:
         self.source = source
         self._frontend = registry.FRONTENDS[type(source)]
         self._lock = threading.RLock()
-        self.outline = self._make_outline()
-        self._key = digest_of(_text_key(source), *(d for _, d in self.outline.dependencies))
+        self._bundle = bundles.bundle_of(source)
+        self._key = bundles.source_key(source)
+        if self._bundle is not None:
+            self.outline = _outline(self._bundle.outlines[self._key])
+        else:
+            self.outline = self._make_outline()
+            digests = (digest for _, digest in self.outline.dependencies)
+            self._key = digest_of(_text_key(source), *digests)
+
+    @property
+    def cuda_engine(self) -> str:
+        """The one engine that a bundle for `cuda` devices has code for; empty elsewhere."""
+        return _cuda_engine(self._bundle) if self._bundle is not None else ""
 
     def compile(
         self,
@@ -64,6 +78,11 @@ class Compiler:
         with self._lock:
             # The key names the instrumentation, so what is found is of its kind.
             found: E | None = _alive.get(key)  # type: ignore[assignment]
+            if found is None and self._bundle is not None:
+                found = _from_bundle(
+                    self._bundle, self._key, kernel, constants, instrumentation, chosen
+                )
+                _alive[key] = found
             if found is None:
                 found = _from_store(key, instrumentation)
                 if found is None:
@@ -102,6 +121,77 @@ class Compiler:
             outline = self._frontend.outline(self.source, choose.checking_target())
         default_store().put("outline", key, asdict(outline))
         return outline
+
+
+class BundledCompiler:
+    """The kernels of all sources of a bundle, by their names; it has the code of all it knows."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.source = Source("", name=f"<bundle for {bundle.target}>")
+        self._bundle = bundle
+        self._sources: dict[str, str] = {}
+        outlines = []
+        for key, note in bundle.outlines.items():
+            outlines.append(_outline(note))
+            self._sources.update((kernel, key) for kernel in outlines[-1].kernels)
+        constants = {one.name: one for outline in outlines for one in outline.constants}
+        self.outline = Outline(tuple(self._sources), tuple(constants.values()), (), ())
+        self.cuda_engine = _cuda_engine(bundle)
+
+    def compile(
+        self,
+        kernel: str,
+        constants: Mapping[str, Scalar],
+        instrumentation: Instrumentation[E],
+        engine: str = "",
+    ) -> E:
+        """The executable of one kernel for one set of function constants."""
+        chosen = choose.choice(instrumentation, engine or self.cuda_engine)
+        source = self._sources[kernel]
+        return _from_bundle(self._bundle, source, kernel, constants, instrumentation, chosen)
+
+
+AnyCompiler = Compiler | BundledCompiler
+
+
+def _cuda_engine(bundle: Bundle) -> str:
+    names = [engine.name for engine in registry.CUDA_ENGINES.values()]
+    return bundle.target if bundle.target in names else ""
+
+
+def _from_bundle(
+    bundle: Bundle,
+    source: str,
+    kernel: str,
+    constants: Mapping[str, Scalar],
+    instrumentation: Instrumentation[E],
+    chosen: Choice,
+) -> E:
+    if instrumentation.name != PLAIN.name:
+        raise BundleError(
+            f"kernel '{kernel}' comes from a bundle, which has no {instrumentation.name} code"
+        )
+    engine = chosen.engines[0]
+    entry = bundles.executable_in(bundle, source, kernel, constants, engine.name)
+    return instrumentation.load(entry.payload, entry.note, engine)
+
+
+def compile_bundle(
+    target: str, wanted: Iterable[tuple[Source, str, Mapping[str, Scalar]]]
+) -> Bundle:
+    """Kernels of sources, with their function constants, compiled for the engine `target`."""
+    outlines: dict[str, dict[str, Any]] = {}
+    executables: dict[str, Entry] = {}
+    compilers: dict[Source, Compiler] = {}
+    for source, kernel, constants in wanted:
+        if source not in compilers:
+            compilers[source] = Compiler(source)
+        key = bundles.source_key(source)
+        outlines[key] = asdict(compilers[source].outline)
+        made = compilers[source].compile(kernel, constants, PLAIN, target)
+        place = bundles.executable_key(key, kernel, constants, target)
+        executables[place] = Entry(made.metadata, made.payload)
+    return Bundle(target, outlines, executables)
 
 
 def _from_store(key: str, instrumentation: Instrumentation[E]) -> E | None:

@@ -11,7 +11,7 @@ import torch
 
 from anymetal.checker.context import ActiveCheck
 from anymetal.engines import choose
-from anymetal.engines.compiler import Compiler
+from anymetal.engines.compiler import AnyCompiler
 from anymetal.engines.contract import PLAIN, Executable, Sizes
 from anymetal.errors import Unsuitable
 from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Frame
@@ -19,6 +19,21 @@ from anymetal.launch.error_buffer import ErrorBuffer
 from anymetal.launch.shape import Extent, grid_and_group
 from anymetal.launch.virtual import Queue, command_queue
 from anymetal.nouns import Scalar
+
+
+def cuda_device(args: tuple[Any, ...]) -> int:
+    """The `cuda` device of a call's first tensor; -1 where that is elsewhere."""
+    for argument in args:
+        if isinstance(argument, torch.Tensor):
+            if argument.is_cuda:
+                return argument.get_device()
+            if argument.dim() > 0:
+                return -1
+        elif isinstance(argument, list | tuple) and argument:
+            first = argument[0]
+            if isinstance(first, torch.Tensor):
+                return first.get_device() if first.is_cuda else -1
+    return -1
 
 
 class BoundKernel(ABC):
@@ -125,7 +140,7 @@ class PlainKernel(BoundKernel):
         self,
         executable: Executable,
         constants: Mapping[str, Scalar],
-        compiler: Compiler,
+        compiler: AnyCompiler,
         workers: int | None = None,
     ) -> None:
         super().__init__(executable)

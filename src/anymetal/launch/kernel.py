@@ -8,35 +8,46 @@ from typing import TYPE_CHECKING, Any
 
 from anymetal import settings
 from anymetal.checker.context import ActiveCheck, active, report_limit
-from anymetal.engines.compiler import Compiler
+from anymetal.engines.compiler import AnyCompiler, Compiler
 from anymetal.engines.contract import PLAIN
 from anymetal.engines.counted import COUNTED, CountedExecutable, Counts
-from anymetal.errors import LimitError
+from anymetal.errors import BundleError, LimitError
 from anymetal.launch.bind import Casts
-from anymetal.launch.call import BoundKernel, PlainKernel
+from anymetal.launch.call import BoundKernel, PlainKernel, cuda_device
 from anymetal.launch.shape import Extent
 from anymetal.nouns import Argument, Scalar
 
 if TYPE_CHECKING:
     from anymetal.launch.checked_call import CheckedKernel
+    from anymetal.launch.cuda import CudaKernel, CudaKernels
 
 
 class Kernel:
     """One kernel, ready to be called: positional argument i is `[[buffer(i)]]`."""
 
-    def __init__(self, name: str, constants: Mapping[str, Scalar], compiler: Compiler) -> None:
+    def __init__(self, name: str, constants: Mapping[str, Scalar], compiler: AnyCompiler) -> None:
         self.name = name
         self.constants = dict(constants)
         self._compiler = compiler
         self._checked: dict[tuple[bool, int], CheckedKernel] = {}
         # Compiled now, so that errors are met here: what a call would run.
         check = active()
-        self._known: BoundKernel = self._plain if check is None else self._checked_for(check)
+        self._known: BoundKernel | CudaKernel
+        if compiler.cuda_engine:
+            self._known = self._cuda.compiled(compiler.cuda_engine)
+        else:
+            self._known = self._plain if check is None else self._checked_for(check)
 
     @cached_property
     def _plain(self) -> PlainKernel:
         executable = self._compiler.compile(self.name, self.constants, PLAIN)
         return PlainKernel(executable, self.constants, self._compiler)
+
+    @cached_property
+    def _cuda(self) -> CudaKernels:
+        from anymetal.launch.cuda import CudaKernels  # noqa: PLC0415  (few calls need it)
+
+        return CudaKernels(self.name, self.constants, self._compiler)
 
     @cached_property
     def _counted(self) -> CountedExecutable:
@@ -45,6 +56,8 @@ class Kernel:
     def _checked_for(self, check: ActiveCheck) -> CheckedKernel:
         from anymetal.launch.checked_call import compile_checked  # noqa: PLC0415
 
+        if not isinstance(self._compiler, Compiler):
+            raise BundleError(f"kernel '{self.name}' comes from a bundle, and cannot be checked")
         level = settings.CHECK_LEVEL.value() if check.level is None else check.level
         key = (check.nan, level)
         if key not in self._checked:
@@ -97,10 +110,17 @@ class Kernel:
         """Run the kernel over `threads` threads in threadgroups of `group_size`, and wait.
 
         With tensors of the virtual mps device it may be queued, and errors it reports wait for the
-        next synchronisation, as on a Mac.
+        next synchronisation, as on a Mac. With `cuda` tensors it is queued on the current stream.
         """
         check = active()
         try:
+            device = cuda_device(args)
+            if device >= 0:
+                self._cuda.call(
+                    *(device, check, args, threads, group_size),
+                    *(arg_casts, error_buf_idx, threadgroup_memory),
+                )
+                return
             kernel: BoundKernel = self._plain if check is None else self._checked_for(check)
             kernel.call(
                 check, args, threads, group_size, arg_casts, error_buf_idx, threadgroup_memory

@@ -6,12 +6,13 @@ import contextlib
 import functools
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from anymetal import settings
 from anymetal.checker.context import active, report_limit
-from anymetal.engines.compiler import Compiler
+from anymetal.engines import bundles
+from anymetal.engines.compiler import AnyCompiler, BundledCompiler, Compiler
 from anymetal.errors import KernelWarning, LimitError
 from anymetal.launch.kernel import Kernel
 from anymetal.nouns import Scalar, Source
@@ -34,7 +35,7 @@ def compile_shader(
     """
     if not isinstance(source, str):
         raise TypeError(f"compile_shader takes the source as a str, not {type(source).__name__}")
-    library = ShaderLibrary(
+    compiler = Compiler(
         Source(
             text=source,
             name=name,
@@ -43,9 +44,22 @@ def compile_shader(
             fast_math=settings.FAST_MATH.value() if fast_math is None else fast_math,
         )
     )
-    for text in library._compiler.outline.warnings:
+    for text in compiler.outline.warnings:
         warnings.warn(text, KernelWarning, stacklevel=2)
-    return library
+    return ShaderLibrary(compiler)
+
+
+def load_library(path: str | os.PathLike[str]) -> ShaderLibrary:
+    """The kernels of a file that `anymetal compile` wrote; no compiler is needed to run them.
+
+    Operators and `compile_shader`, given a source that is in the file, find their kernels there
+    too. Raises BundleError where the file is damaged or of another version.
+    """
+    return ShaderLibrary(BundledCompiler(bundles.use(Path(path))))
+
+
+# What a library makes for a name; requested.py puts something else here.
+make_kernel: Callable[[str, Mapping[str, Scalar], AnyCompiler], Kernel] = Kernel
 
 
 @contextlib.contextmanager
@@ -63,8 +77,8 @@ def limits_reported(kernel: str) -> Iterator[None]:
 class ShaderLibrary:
     """The kernels of one source, as attributes. `dir()` lists their names."""
 
-    def __init__(self, source: Source) -> None:
-        self._compiler = Compiler(source)
+    def __init__(self, compiler: AnyCompiler) -> None:
+        self._compiler = compiler
         self._kernels: dict[tuple[str, tuple[tuple[str, Scalar, type], ...]], Kernel] = {}
 
     def __getattr__(self, name: str) -> Kernel:
@@ -88,7 +102,7 @@ class ShaderLibrary:
         kernel = self._kernels.get(key)
         if kernel is None:
             with limits_reported(name):
-                kernel = Kernel(name, values, self._compiler)
+                kernel = make_kernel(name, values, self._compiler)
             # Two threads may get here at once; both then use the kernel that came first.
             kernel = self._kernels.setdefault(key, kernel)
         return kernel

@@ -25,8 +25,8 @@ LANGUAGE_VERSION = 320
 _LANGUAGE_FLAGS = (  # noqa: SIM905
     "-x c++ -std=c++20 -fdeclspec -ffreestanding -nostdinc -fno-exceptions -fno-rtti "
     "-fconvergent-functions "  # calls of collectives in both arms of a branch stay apart
-    "-fno-strict-aliasing -fexcess-precision=16 "
-    "-fno-math-errno -fno-threadsafe-statics -fno-discard-value-names -fwrapv -fno-finite-loops "
+    "-fno-strict-aliasing -fno-math-errno -fno-threadsafe-statics -fno-discard-value-names "
+    "-fwrapv -fno-finite-loops "
     "-fno-strict-float-cast-overflow"  # float to integer saturates, and NaN gives 0
 ).split()
 _SAFE_MATH_FLAGS = ["-ffp-contract=on"]

@@ -113,6 +113,7 @@ _tuned: list[Tuned] = []
 
 def choose(operator: str, dtype: str, shape_class: str, device: str, strategy: str) -> Choice:
     """How to launch an operator's kernel; an operator without a row is an error that says so."""
+    device = _elsewhere[-1] if _elsewhere else device
     choice = _decided(operator, dtype, shape_class, device, strategy, settings.POLICY.value())
     overrides, recorders = _overrides(), _recorders()
     if overrides or recorders:
@@ -137,6 +138,19 @@ def override(
     """
     with _overrides.entering(Override(operator, strategy, group_size, values)):
         yield
+
+
+_elsewhere: list[str] = []
+
+
+@contextlib.contextmanager
+def as_if_on(device: str) -> Iterator[None]:
+    """Questions inside the block are answered as for tensors of another device."""
+    _elsewhere.append(device)
+    try:
+        yield
+    finally:
+        _elsewhere.pop()
 
 
 @contextlib.contextmanager

@@ -77,8 +77,10 @@ def register_source(operator: str, text: Callable[[], str]) -> None:
 
 
 def key_for(question: Question) -> Key | None:
-    """The key of a question on this machine; None for an operator whose kernels are not known."""
-    if question.operator not in _sources:
+    """The key of a question on this machine; None for an operator whose kernels are not known, or
+    a device that is not here (`anymetal compile` asks about those)."""
+    absent = question.device == "cuda" and not torch.cuda.is_available()
+    if absent or question.operator not in _sources:
         return None
     return Key(
         operator=question.operator,

@@ -105,7 +105,7 @@ class Store:
                 last_use = os.fstat(file.fileno()).st_mtime
         except OSError:
             return None
-        entry = _decode(data)
+        entry = decode(data)
         if entry is None:
             _remove(path)
             return None
@@ -114,7 +114,7 @@ class Store:
 
     def put(self, kind: str, key: str, note: dict[str, Any], payload: bytes = b"") -> None:
         """Store an entry. A full or read-only disk is not an error: the entry is not kept."""
-        data = _encode(note, payload)
+        data = encode(note, payload)
         with contextlib.suppress(OSError):
             self._write(self._path(kind, key), lambda path: _write_bytes(path, data))
             self._bound(len(data))
@@ -331,13 +331,15 @@ def _others_write(status: os.stat_result) -> bool:
     return bool(status.st_mode & stat.S_IWGRP) and status.st_gid != status.st_uid
 
 
-def _encode(note: dict[str, Any], payload: bytes) -> bytes:
+def encode(note: dict[str, Any], payload: bytes) -> bytes:
+    """A note and bytes as one, with the digest of both."""
     text = json.dumps(note, separators=(",", ":")).encode()
     body = _NOTE_LENGTH.pack(len(text)) + text + payload
     return _MAGIC + hashlib.sha256(body).digest() + body
 
 
-def _decode(data: bytes) -> Entry | None:
+def decode(data: bytes) -> Entry | None:
+    """What `encode` was given; None where the bytes are not as it left them."""
     start = len(_MAGIC) + _DIGEST_BYTES
     if len(data) < _HEADER_BYTES or data[: len(_MAGIC)] != _MAGIC:
         return None

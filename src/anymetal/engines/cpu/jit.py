@@ -6,15 +6,14 @@ import functools
 import platform
 import threading
 
-import llvmlite.binding as llvm
-
+from anymetal.engines.llvm import llvm
 from anymetal.ir import parse
 from anymetal.passes.lower import bfloat
 from anymetal.passes.lower.coroutine import COROUTINE
 from anymetal.passes.lower.machine import THREAD_MAIN
 
 # llvmlite's own lock covers single calls; a pass pipeline and its target machine need one of ours.
-_lock = threading.Lock()
+LOCK = threading.Lock()
 
 # What the names of the functions begin with that LLVM makes of a coroutine.
 _SPLIT = f"{COROUTINE}."
@@ -58,7 +57,7 @@ def rounds_bfloats() -> bool:
 
 def inlined(ir: str) -> str:
     """A module with everything inlined that asks for it, variables in registers, and no more."""
-    with _lock:
+    with LOCK:
         module = llvm.parse_assembly(ir)
         manager = llvm.create_new_module_pass_manager()
         # Functions without their variables are a third as long to copy.
@@ -81,7 +80,7 @@ def normalised(ir: str, *, combine: bool = False) -> str:
 
     `combine`: also simplify instructions, so that what was put together and taken apart is gone.
     """
-    with _lock:
+    with LOCK:
         module = llvm.parse_assembly(ir)
         manager = _folding()
         if combine:
@@ -124,7 +123,7 @@ def object_code(ir: str, level: int = 3, linked: str | None = None) -> bytes:
 
     `linked` is a second module whose functions the first one may call and inline.
     """
-    with _lock:
+    with LOCK:
         module = llvm.parse_assembly(ir)
         if linked is not None:
             module.link_in(llvm.parse_assembly(linked))
@@ -133,7 +132,7 @@ def object_code(ir: str, level: int = 3, linked: str | None = None) -> bytes:
 
 def vector_code(ir: str) -> bytes:
     """Likewise for code that is written in vectors, and keeps its values in variables."""
-    with _lock:
+    with LOCK:
         module = llvm.parse_assembly(ir)
         manager = llvm.create_new_module_pass_manager()
         manager.add_sroa_pass()
@@ -201,14 +200,14 @@ class LoadedCode:
     """Object code linked into this process; it is unloaded when the object goes away."""
 
     def __init__(self, code: bytes) -> None:
-        with _lock:
+        with LOCK:
             machine = _new_target_machine(0)  # it becomes the engine's
             self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
             self._engine.finalize_object()
 
     def address(self, symbol: str) -> int:
-        with _lock:
+        with LOCK:
             address = int(self._engine.get_function_address(symbol))
         if not address:
             raise KeyError(f"the loaded code has no symbol {symbol!r}")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # of the first tensor's, as its norms do. Without either, an operator refuses them.
 Mixed = Literal["promote", "first"]
 
-_KEYS = {"cpu": "AutocastCPU", "mps": "AutocastMPS"}
+_KEYS = {"cpu": "AutocastCPU", "mps": "AutocastMPS", "cuda": "AutocastCUDA"}
 
 
 @dataclass(frozen=True)

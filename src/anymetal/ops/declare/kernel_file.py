@@ -90,6 +90,12 @@ def kernel_file(path: Path | str) -> KernelFile:
     return KernelFile(absolute) if absolute == path else kernel_file(absolute)
 
 
+def forget_kernels() -> None:
+    """Libraries and kernels of all files are asked for again when they are next needed."""
+    for known in (KernelFile._guarded, KernelFile._instance, KernelFile._library):
+        known.cache_clear()
+
+
 def _flattened(path: Path, seen: set[Path]) -> str:
     def inlined(match: re.Match[str]) -> str:
         header = FOLDER / match.group(1)

@@ -29,7 +29,7 @@ from anymetal.ops.declare.signature import signature_of, tensors_of
 from anymetal.policy.tuning_cache import register_source
 
 NAMESPACE = "anymetal"
-DEVICES = ("CPU", "MPS")
+DEVICES = ("CPU", "MPS", "CUDA")
 LIBRARY = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
 OPERATORS: dict[str, AnyOperator] = {}
 

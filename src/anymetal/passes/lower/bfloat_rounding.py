@@ -7,6 +7,8 @@ the even one, NaN quiet.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from anymetal.ir import (
     BFLOAT,
     FLOAT,
@@ -29,14 +31,27 @@ _SUFFIX = "bf16"
 
 def round_in_integers(module: Module) -> None:
     """Rewrites what yields a bfloat by rounding."""
+    _rewrite_with(module, _round, _may_round)
 
+
+def round_in_hardware(module: Module) -> None:
+    """Rewrites arithmetic on bfloat: in float, then rounded by the processor's conversion. Its own
+    arithmetic on bfloat, where it has any, rounds a fused multiply-add once and not twice."""
+    _rewrite_with(module, _truncate, _may_round_twice)
+
+
+def _rewrite_with(
+    module: Module,
+    round_: Callable[[Builder, Operand, Instruction], None],
+    concerns: Callable[[Instruction], bool],
+) -> None:
     def emit(build: Builder, instruction: Instruction) -> bool:
-        if not _may_round(instruction) or instruction.type.scalar is not BFLOAT:
+        if not concerns(instruction) or instruction.type.scalar is not BFLOAT:
             return False
         value = _in_float(module, build, instruction)
         if value is None:
             return False
-        _round(build, value, instruction)
+        round_(build, value, instruction)
         return True
 
     for function in module.functions:
@@ -47,6 +62,14 @@ def _may_round(instruction: Instruction) -> bool:
     if instruction.opcode == "call":
         return (instruction.callee or "").startswith(_INTRINSICS)
     return instruction.opcode in _ARITHMETIC | _CASTS
+
+
+def _may_round_twice(instruction: Instruction) -> bool:
+    return instruction.opcode != "fptrunc" and _may_round(instruction)
+
+
+def _truncate(build: Builder, value: Operand, instruction: Instruction) -> None:
+    build.cast("fptrunc", value, instruction.type, name=str(instruction.result))
 
 
 def _in_float(module: Module, build: Builder, instruction: Instruction) -> Operand | None:

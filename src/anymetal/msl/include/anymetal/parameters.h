@@ -73,7 +73,7 @@ struct am_builtin<metal::vec<T, 3>> {
 template <class T, unsigned Slot, unsigned long Align>
 AM_INLINE T& am_aligned_threadgroup_variable() {
   constexpr unsigned long align = Align > alignof(T) ? Align : alignof(T);
-  return *static_cast<T*>(am_threadgroup_storage(Slot, sizeof(T), align));
+  return am_threadgroup_variable<T, Slot, align>();
 }
 
 // `threadgroup T x = value;`: one thread stores the value. It is left to the author, as in Metal,

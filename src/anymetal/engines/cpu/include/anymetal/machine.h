@@ -1,6 +1,6 @@
 // The machine a kernel runs on: one thread, its simdgroup, its threadgroup.
 //
-// Each target has a machine.h and a lanes.h of its own; the metal_* headers know their functions
+// Each target has headers of these names of its own; the metal_* headers know their functions
 // and none of their structures. Two parties include this file. The metal_* headers call the
 // primitives; the CPU engine's runtime (engines/cpu/runtime.cpp) fills the structures of layout.h
 // and provides what the passes put in the primitives' place.
@@ -29,9 +29,9 @@ AM_INLINE void am_wait_at(unsigned what) {
   if (am_suspend(what)) am_leave();
 }
 
-template <class T, unsigned Slot>
+template <class T, unsigned Slot, unsigned long Align = alignof(T)>
 AM_INLINE T& am_threadgroup_variable() {
-  return *static_cast<T*>(am_threadgroup_storage(Slot, sizeof(T), alignof(T)));
+  return *static_cast<T*>(am_threadgroup_storage(Slot, sizeof(T), Align));
 }
 
 AM_INLINE unsigned am_lane() { return am_self()->lane; }

@@ -1,6 +1,6 @@
 // From a thread of this machine to the built-in values that a kernel asks for.
 //
-// The thunk (engines/cpu/target.py) calls a function for each built-in parameter, by its name.
+// The thunk (target.py of an engine) calls a function for each built-in parameter, by its name.
 #pragma once
 #include <anymetal/parameters.h>
 

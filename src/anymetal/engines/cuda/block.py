@@ -1,0 +1,73 @@
+"""The block of arguments that the host fills for a launch: anymetal/block.h, seen from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anymetal.nouns import Argument, EntryPoint, Parameter
+
+VALUE_BYTES = 64  # AM_VALUE_BYTES
+_SHAPE_BYTES = 24  # grid and group_size
+_VALUE_ALIGNMENT = 16
+
+
+@dataclass(frozen=True)
+class Block:
+    """Where things lie in it. A `constant T&` has a value besides its address; one of at most
+    VALUE_BYTES is read from there while its address is 0."""
+
+    buffers: int
+    values: tuple[int, ...]  # the buffers that are references to constant memory, in order
+    arrays: tuple[int, ...]  # the [[threadgroup(n)]] parameters, in order
+
+    @property
+    def arrays_at(self) -> int:
+        return _SHAPE_BYTES
+
+    @property
+    def addresses_at(self) -> int:
+        return _aligned(_SHAPE_BYTES + 4 * max(len(self.arrays), 1), 8)
+
+    @property
+    def values_at(self) -> int:
+        return _aligned(self.addresses_at + 8 * max(self.buffers, 1), _VALUE_ALIGNMENT)
+
+    @property
+    def size(self) -> int:
+        return self.values_at + VALUE_BYTES * max(len(self.values), 1)
+
+    @property
+    def parameters(self) -> str:
+        """The template arguments of am_block."""
+        return f"{self.buffers}, {len(self.values)}, {len(self.arrays)}"
+
+    def buffer_at(self, offset: int) -> int | None:
+        """The buffer whose address or value stands at an offset; None for other parts."""
+        if self.addresses_at <= offset < self.addresses_at + 8 * self.buffers:
+            return (offset - self.addresses_at) // 8
+        if offset >= self.values_at and self.values:
+            return self.values[(offset - self.values_at) // VALUE_BYTES]
+        return None
+
+
+def block_of(parameters: EntryPoint | Sequence[Argument]) -> Block:
+    """The block of a kernel, from its parameters as they are written or as they were resolved."""
+    listed: Sequence[Parameter | Argument]
+    listed = parameters.parameters if isinstance(parameters, EntryPoint) else parameters
+    indices = [one.index for one in listed if one.role == "buffer" and one.index is not None]
+    arrays = (one.index for one in listed if one.role == "threadgroup" and one.index is not None)
+    values = (one.index for one in listed if _is_constant_reference(one) and one.index is not None)
+    return Block(max(indices, default=-1) + 1, tuple(sorted(values)), tuple(sorted(arrays)))
+
+
+def _is_constant_reference(parameter: Parameter | Argument) -> bool:
+    if parameter.role != "buffer" or parameter.space != "constant":
+        return False
+    if isinstance(parameter, Parameter):
+        return "&" in parameter.declared
+    return not parameter.is_pointer
+
+
+def _aligned(offset: int, alignment: int) -> int:
+    return -(-offset // alignment) * alignment

@@ -1,0 +1,117 @@
+"""NVIDIA's driver, by ctypes: PTX goes in, a function that can be launched comes out.
+
+torch has made a context for each device it uses, and the driver is in the process by then: nothing
+else is needed, so a machine with torch and a GPU runs kernels without further packages.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import torch
+
+from anymetal.engines.contract import Sizes
+from anymetal.errors import EngineError
+
+_MAX_THREADS_PER_BLOCK = 0  # CU_FUNC_ATTRIBUTE_...
+_JIT_MAX_REGISTERS, _JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES = 0, 5, 6  # CU_JIT_...
+_REGISTERS_PER_BLOCK = 65536
+_LOG_BYTES = 8192
+_NO_CONTEXT = (201, 3)  # CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_NOT_INITIALIZED
+
+
+def write(address: int, data: bytes) -> None:
+    """Bytes to a place in this process's memory."""
+    ctypes.memmove(address, data, len(data))
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    names = ("libcuda.so.1", "libcuda.so", "nvcuda.dll")
+    for name in names:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    raise EngineError(f"NVIDIA's driver is not here: none of {', '.join(names)} can be loaded")
+
+
+def current(device: int) -> int:
+    """torch's current stream on a device."""
+    return int(torch._C._cuda_getCurrentRawStream(device))
+
+
+def enter(device: int) -> None:
+    """Makes the device's context the thread's own: a new thread, such as one of autograd's, has
+    none until it calls CUDA's runtime."""
+    library, context = _library(), ctypes.c_void_p()
+    _check(library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
+    _check(library.cuCtxSetCurrent(context))
+
+
+class Function:
+    """A kernel on one device."""
+
+    def __init__(self, handle: ctypes.c_void_p, device: int, name: str) -> None:
+        self._handle = handle
+        self._device = device
+        self._name = name
+        self._launch = _library().cuLaunchKernel
+        self.max_threads = self._attribute(_MAX_THREADS_PER_BLOCK)
+
+    def launch(self, groups: Sizes, width: int, memory: int, stream: int, block: int) -> None:
+        """Queues a launch; `block` is the address of its one argument."""
+        argument = ctypes.byref(ctypes.c_uint64(block))
+        x, y, z = groups
+        status = self._launch(
+            self._handle, x, y, z, width, 1, 1, memory, ctypes.c_void_p(stream), argument, None
+        )
+        if status in _NO_CONTEXT:
+            enter(self._device)
+            status = self._launch(
+                self._handle, x, y, z, width, 1, 1, memory, ctypes.c_void_p(stream), argument, None
+            )
+        if status:
+            raise EngineError(f"kernel '{self._name}' was not launched: {_message(status)}")
+
+    def _attribute(self, number: int) -> int:
+        value = ctypes.c_int()
+        _check(_library().cuFuncGetAttribute(ctypes.byref(value), number, self._handle))
+        return value.value
+
+
+def load(ptx: str, name: str, device: int, *, threads: int = 0) -> Function:
+    """The kernel of a PTX module, on a device. With `threads`, so few registers that a
+    threadgroup can have that many."""
+    log = ctypes.create_string_buffer(_LOG_BYTES)
+    options: list[tuple[int, Any]] = [
+        (_JIT_ERROR_LOG, ctypes.cast(log, ctypes.c_void_p).value),
+        (_JIT_ERROR_LOG_BYTES, _LOG_BYTES),
+    ]
+    if threads:
+        options.append((_JIT_MAX_REGISTERS, _REGISTERS_PER_BLOCK // threads // 8 * 8))
+    keys = (ctypes.c_int * len(options))(*(key for key, _ in options))
+    values = (ctypes.c_void_p * len(options))(*(value for _, value in options))
+    library, module, handle = _library(), ctypes.c_void_p(), ctypes.c_void_p()
+    enter(device)
+    status = library.cuModuleLoadDataEx(
+        ctypes.byref(module), ptx.encode(), len(options), keys, values
+    )
+    if status:
+        said = log.value.decode(errors="replace")
+        raise EngineError(f"kernel '{name}' was not assembled: {_message(status)}\n{said}")
+    _check(library.cuModuleGetFunction(ctypes.byref(handle), module, b"am_entry"))
+    return Function(handle, device, name)
+
+
+def _check(status: int) -> None:
+    if status:
+        raise EngineError(f"NVIDIA's driver: {_message(status)}")
+
+
+def _message(status: int) -> str:
+    text = ctypes.c_char_p()
+    _library().cuGetErrorString(status, ctypes.byref(text))
+    return (text.value or b"unknown error").decode()

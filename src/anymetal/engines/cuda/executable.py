@@ -1,0 +1,98 @@
+"""A kernel as PTX. The driver makes machine code of it when it is first launched on a device."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+from anymetal.engines.contract import Sizes
+from anymetal.engines.cuda import driver
+from anymetal.engines.cuda.block import block_of
+from anymetal.errors import LimitError
+from anymetal.nouns import SIMDGROUP, Argument
+
+_SHAPE = struct.Struct("<6I")
+# What the driver takes of a grid along its second and third dimension.
+MAX_GROUPS_ACROSS = 65535
+_KEPT_SHAPES = 4096
+
+
+class CudaExecutable:
+    """A compiled kernel. Launches from several Python threads at once are fine."""
+
+    def __init__(self, payload: bytes, metadata: dict[str, Any]) -> None:
+        self.payload = payload
+        self.metadata = metadata
+        self.name: str = metadata["name"]
+        self.arguments = tuple(Argument.from_row(row) for row in metadata["arguments"])
+        self.block = block_of(self.arguments)
+        self.max_threads_per_threadgroup: int = metadata["max_threads"]
+        self.thread_execution_width = SIMDGROUP
+        self.static_threadgroup_memory_length: int = metadata["static_memory"]
+        self.used_buffers = frozenset(metadata["used_buffers"])
+        self._functions: dict[tuple[int, int], driver.Function] = {}
+        self._loaded: dict[int, list[driver.Function]] = {}
+        self._shapes: dict[tuple[Sizes, Sizes], tuple[bytes, Sizes, int]] = {}
+
+    @property
+    def ptx(self) -> str:
+        return zlib.decompress(self.payload).decode()
+
+    def launch(
+        self,
+        buffers: int,
+        threads: Sizes,
+        group_size: Sizes,
+        workers: int,
+        threadgroup_memory: dict[int, int] | None = None,
+        listener_data: int = 0,
+    ) -> None:
+        """Queues a dispatch on the current stream of a device. `buffers` is the address of the
+        kernel's block of arguments, whose shape is filled in here; `workers` is the device."""
+        shape = self._shapes.get((threads, group_size))
+        if shape is None:
+            if len(self._shapes) >= _KEPT_SHAPES:
+                self._shapes.clear()
+            shape = self._shapes[threads, group_size] = self._new_shape(threads, group_size)
+        words, groups, width = shape
+        driver.write(buffers, words)
+        memory = 0
+        if threadgroup_memory:
+            memory = self._place_arrays(buffers, threadgroup_memory)
+        function = self._functions.get((workers, width))
+        if function is None:
+            function = self._functions[workers, width] = self._load(workers, width)
+        function.launch(groups, width, memory, driver.current(workers), buffers)
+
+    def _new_shape(self, threads: Sizes, group_size: Sizes) -> tuple[bytes, Sizes, int]:
+        x, y, z = (-(-t // g) for t, g in zip(threads, group_size, strict=True))
+        if max(y, z) > MAX_GROUPS_ACROSS or x >= 1 << 31:
+            raise LimitError(
+                f"{self.name}: a grid of {x} x {y} x {z} threadgroups; CUDA takes"
+                f" {(1 << 31) - 1} x {MAX_GROUPS_ACROSS} x {MAX_GROUPS_ACROSS}"
+            )
+        count = group_size[0] * group_size[1] * group_size[2]
+        width = -(-count // SIMDGROUP) * SIMDGROUP
+        return _SHAPE.pack(*threads, *group_size), (x, y, z), width
+
+    def _place_arrays(self, buffers: int, lengths: dict[int, int]) -> int:
+        """Where each [[threadgroup(n)]] parameter begins; returns the size of all."""
+        end, starts = 0, []
+        for index in self.block.arrays:
+            starts.append(end)
+            end += lengths[index]
+        driver.write(buffers + self.block.arrays_at, struct.pack(f"<{len(starts)}I", *starts))
+        return end
+
+    def _load(self, device: int, width: int) -> driver.Function:
+        """The kernel's code, with fewer registers a thread where a threadgroup needs that."""
+        for function in self._loaded.setdefault(device, []):
+            if width <= function.max_threads:
+                return function
+        # At first with as many registers as the kernel likes.
+        threads = self.max_threads_per_threadgroup if self._loaded[device] else 0
+        self._loaded[device].append(driver.load(self.ptx, self.name, device, threads=threads))
+        if threads and width > self._loaded[device][-1].max_threads:
+            raise LimitError(f"{self.name}: no code for threadgroups of {width} threads")
+        return self._load(device, width)

@@ -1,0 +1,101 @@
+// The kernel as the driver starts it: from its block of arguments to a thread and its parameters.
+#pragma once
+#include <anymetal/entry.h>
+
+// The largest value that travels in the block; larger ones are read from device memory.
+constexpr unsigned AM_VALUE_BYTES = 64;
+
+// What the host fills for a launch (engines/cuda/block.py). A value is read where its address is 0.
+template <unsigned Buffers, unsigned Values, unsigned Arrays>
+struct am_block {
+  unsigned grid[3];
+  unsigned group_size[3];
+  unsigned arrays[Arrays ? Arrays : 1];  // where each [[threadgroup(n)]] parameter begins
+  unsigned long addresses[Buffers ? Buffers : 1];
+  struct alignas(16) {
+    char bytes[AM_VALUE_BYTES];
+  } values[Values ? Values : 1];
+};
+
+typedef __attribute__((address_space(1))) void* am_global;
+extern "C" __attribute__((address_space(3), aligned(16))) char am_dynamic_memory[];
+
+AM_INLINE void* am_address(unsigned long address) { return (void*)(am_global)address; }
+AM_INLINE void* am_array(unsigned offset) { return (void*)(am_dynamic_memory + offset); }
+
+template <unsigned long Size>
+struct am_piece {
+  typedef unsigned type;
+};
+template <>
+struct am_piece<1> {
+  typedef unsigned char type;
+};
+template <>
+struct am_piece<2> {
+  typedef unsigned short type;
+};
+
+// A T of device memory, read as such: a load that may be from anywhere is a slow one.
+template <class T>
+AM_INLINE T am_read(unsigned long address) {
+  typedef typename am_piece<alignof(T)>::type Piece;
+  struct {
+    alignas(T) Piece pieces[sizeof(T) / sizeof(Piece)];
+  } copy;
+#pragma clang loop unroll(full)
+  for (unsigned long i = 0; i < sizeof(T) / sizeof(Piece); ++i)
+    copy.pieces[i] = ((const __attribute__((address_space(1))) Piece*)address)[i];
+  return __builtin_bit_cast(T, copy);
+}
+
+// A parameter `constant T&`: a small T is passed by value, unless its address is given.
+template <class Parameter>
+struct am_constant;
+template <class T>
+struct am_constant<const T&> {
+  static AM_INLINE auto from(unsigned long address, const void* value) -> decltype(auto) {
+    if constexpr (sizeof(T) > AM_VALUE_BYTES)
+      return *static_cast<const T*>(am_address(address));
+    else
+      return address ? am_read<T>(address) : T(*static_cast<const T*>(value));
+  }
+};
+
+// Fills the thread's group and place in it; false for threads that fill up the last warp.
+template <class Block>
+AM_INLINE bool am_start(const Block& block, am_group& group, am_thread& self) {
+  unsigned position[3], groups[3];
+  position[0] = __nvvm_read_ptx_sreg_ctaid_x();
+  position[1] = __nvvm_read_ptx_sreg_ctaid_y();
+  position[2] = __nvvm_read_ptx_sreg_ctaid_z();
+  groups[0] = __nvvm_read_ptx_sreg_nctaid_x();
+  groups[1] = __nvvm_read_ptx_sreg_nctaid_y();
+  groups[2] = __nvvm_read_ptx_sreg_nctaid_z();
+#pragma clang loop unroll(full)
+  for (int i = 0; i < 3; ++i) {
+    unsigned nominal = block.group_size[i], left = block.grid[i] - position[i] * nominal;
+    group.position[i] = position[i];
+    group.groups[i] = groups[i];
+    group.grid[i] = block.grid[i];
+    group.nominal_size[i] = nominal;
+    group.size[i] = left < nominal ? left : nominal;
+  }
+  group.threads = group.size[0] * group.size[1] * group.size[2];
+  group.simdgroups = (group.threads + 31) / 32;
+  group.nominal_simdgroups =
+      (block.group_size[0] * block.group_size[1] * block.group_size[2] + 31) / 32;
+  unsigned place = __nvvm_read_ptx_sreg_tid_x();
+  self.lane = am_lane();
+  self.index = (place & ~31u) | self.lane;
+  self.group = &group;
+  self.position[0] = self.index;
+  self.position[1] = self.position[2] = 0;
+  if (block.group_size[1] * block.group_size[2] != 1) {
+    unsigned row = self.index / group.size[0];
+    self.position[0] = self.index % group.size[0];
+    self.position[1] = row % group.size[1];
+    self.position[2] = row / group.size[1];
+  }
+  return self.index < group.threads;
+}

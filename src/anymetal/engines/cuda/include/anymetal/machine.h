@@ -1,0 +1,49 @@
+// The machine a kernel runs on, where it is an NVIDIA GPU: a thread is a thread of a block, a
+// simdgroup a warp, a threadgroup a block of one dimension.
+//
+// Lanes have two numbers. The logical one is Metal's; the physical one is the hardware's. They are
+// the same but in kernels with products of half or bfloat matrices (am_lanes_as_tiles): there bits
+// (4 3 2 1 0) of the logical lane are bits (4 2 1 3 0) of the physical one, because an 8x8 matrix
+// spread as Metal spreads it then lies as the tensor cores want it.
+#pragma once
+#include <anymetal/inline.h>
+#include <anymetal/layout.h>
+
+// Whether the two numbers differ. The engine answers, once all is inlined.
+extern "C" __attribute__((const)) bool am_lanes_as_tiles();
+
+AM_INLINE unsigned am_physical(unsigned lane) {
+  return am_lanes_as_tiles() ? (lane & 17) | (lane & 8) >> 2 | (lane & 6) << 1 : lane;
+}
+AM_INLINE unsigned am_logical(unsigned lane) {
+  return am_lanes_as_tiles() ? (lane & 17) | (lane & 2) << 2 | (lane & 12) >> 1 : lane;
+}
+AM_INLINE unsigned am_logical_mask(unsigned physical) {
+  if (!am_lanes_as_tiles() || physical == ~0u) return physical;
+  unsigned mask = 0;
+  for (unsigned lane = 0; lane < AM_SIMD_WIDTH; ++lane)
+    mask |= (physical >> lane & 1) << am_logical(lane);
+  return mask;
+}
+
+AM_INLINE unsigned am_lane() { return am_logical(__nvvm_read_ptx_sreg_tid_x() % AM_SIMD_WIDTH); }
+AM_INLINE bool am_is_first_thread() { return __nvvm_read_ptx_sreg_tid_x() == 0; }
+
+// `what` is an am_wait. Threads that have ended do not count at a barrier.
+AM_INLINE void am_wait_at(unsigned what) {
+  if ((what & AM_WAIT_MASK) == AM_THREADGROUP_BARRIER)
+    __nvvm_barrier_sync(0);
+  else
+    __nvvm_bar_warp_sync(__nvvm_activemask());
+}
+
+// A threadgroup variable: one for each slot, in shared memory.
+template <unsigned Slot, unsigned long Size, unsigned long Align>
+struct am_shared {
+  [[clang::loader_uninitialized]] static inline
+      __attribute__((address_space(3), aligned(Align))) char bytes[Size];
+};
+template <class T, unsigned Slot, unsigned long Align = alignof(T)>
+AM_INLINE T& am_threadgroup_variable() {
+  return *(T*)(am_shared<Slot, sizeof(T), Align>::bytes);
+}

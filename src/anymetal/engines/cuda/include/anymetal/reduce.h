@@ -1,0 +1,72 @@
+// Votes, reductions and scans of lanes, by shuffles of a warp.
+//
+// Included by anymetal/collective.h, which says what they give, and in which order.
+#pragma once
+#include <anymetal/lanes.h>
+
+AM_INLINE unsigned am_vote(bool expression) {
+  return am_logical_mask(__nvvm_vote_ballot_sync(__nvvm_activemask(), expression));
+}
+
+// An active lane of the group that holds what lane `like` does when lanes `period` apart hold the
+// same; -1 where none is active.
+template <unsigned Width>
+AM_INLINE int am_lane_like(unsigned like, unsigned period, unsigned active) {
+  unsigned lanes = 0, start = am_group_start<Width>(like);
+  for (unsigned lane = like % period; lane < Width; lane += period) lanes |= 1u << (start + lane);
+  return __builtin_ffs(lanes & active) - 1;
+}
+
+// One step: the parts of lanes `distance` apart are put together, the lower lane's first, on both
+// sides. Where lanes are missing, any lane that holds the same part stands in for them.
+template <unsigned Width, class Operation, bool Complete, class Wide>
+AM_INLINE Wide am_reduce_step(Wide part, Wide nothing, unsigned distance, unsigned mask) {
+  unsigned lane = am_lane();
+  int from = lane ^ distance;
+  if constexpr (!Complete) from = am_lane_like<Width>(from, 2 * distance, am_logical_mask(mask));
+  Wide other = am_shuffled(part, from < 0 ? lane : unsigned(from), mask);
+  if (from < 0) other = nothing;
+  return lane & distance ? Operation::apply(other, part) : Operation::apply(part, other);
+}
+
+template <unsigned Width, class Operation, class T>
+AM_INLINE T am_reduce(T value) {
+  typedef typename am_lane_layout<T>::element S;
+  constexpr int stride = am_lane_layout<T>::stride;
+  am_wide<S, stride> part = {}, nothing = Operation::template neutral<S>;
+  __builtin_memcpy(&part, &value, sizeof(T));
+  unsigned mask = __nvvm_activemask();
+  if (mask == ~0u) {
+#pragma clang loop unroll(full)
+    for (unsigned distance = Width / 2; distance; distance /= 2)
+      part = am_reduce_step<Width, Operation, true>(part, nothing, distance, ~0u);
+  } else {
+#pragma clang loop unroll(disable)
+    for (unsigned distance = Width / 2; distance; distance /= 2)
+      part = am_reduce_step<Width, Operation, false>(part, nothing, distance, mask);
+  }
+  T result;
+  __builtin_memcpy(&result, &part, sizeof(T));
+  return result;
+}
+
+template <unsigned Width, class Operation, bool Inclusive, class T>
+AM_INLINE T am_scan(T value) {
+  typedef typename am_lane_layout<T>::element S;
+  constexpr int stride = am_lane_layout<T>::stride;
+  typedef am_wide<S, stride> Wide;
+  unsigned mask = __nvvm_activemask(), lane = am_lane(), active = am_logical_mask(mask);
+  Wide own = {}, so_far = Operation::template neutral<S>;
+  __builtin_memcpy(&own, &value, sizeof(T));
+  unsigned start = am_group_start<Width>(lane);
+#pragma clang loop unroll(full)
+  for (unsigned step = 0; step < Width; ++step) {
+    unsigned from = start + step;
+    Wide next = Operation::apply(so_far, am_shuffled(own, from, mask));
+    bool counts = active >> from & 1 && (Inclusive ? from <= lane : from < lane);
+    so_far = counts ? next : so_far;
+  }
+  T result;
+  __builtin_memcpy(&result, &so_far, sizeof(T));
+  return result;
+}

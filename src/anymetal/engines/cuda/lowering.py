@@ -1,0 +1,95 @@
+"""From the IR of a kernel to what LLVM makes PTX of, and what is learnt about it on the way."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import Any
+
+from anymetal.engines.cuda.block import Block, block_of
+from anymetal.engines.cuda.target import ENTRY
+from anymetal.errors import LimitError, Unsuitable
+from anymetal.ir import I8, Builder, Function, Instruction, Module, boolean, constant
+from anymetal.nouns import MAX_GROUP_SIZE, Program
+from anymetal.passes import run
+from anymetal.passes.lower.arithmetic import define_integer_arithmetic
+from anymetal.passes.lower.bfloat_rounding import round_in_hardware
+from anymetal.passes.rewrite import rewrite
+
+MAX_THREADGROUP_BYTES = 32 * 1024
+_AS_TILES, _TILE = "am_lanes_as_tiles", "am_tile"
+_SHARED = re.compile(r"@_ZN9am_sharedILj\d+ELm(?P<size>\d+)E")
+
+
+def lower(module: Module, program: Program) -> dict[str, Any]:
+    """Answers the headers' questions, defines arithmetic as other engines do; returns the
+    executable's metadata."""
+    function = module.function(ENTRY)
+    if any(True for _ in function.calls("am_log")):
+        raise Unsuitable("os_log has no way out of an NVIDIA GPU")
+    _refuse_calls(module, program.name)
+    static_memory = sum(_shared_bytes(name) for name in module.globals)
+    if static_memory > MAX_THREADGROUP_BYTES:
+        raise LimitError(
+            f"kernel '{program.name}' declares {static_memory} bytes of threadgroup memory; "
+            f"the limit is {MAX_THREADGROUP_BYTES}"
+        )
+    block = block_of(program.arguments)
+    metadata = {
+        "name": program.name,
+        "static_memory": static_memory,
+        "used_buffers": sorted(_used_buffers(function, block)),
+        "max_threads": min(program.entry.max_total_threads or MAX_GROUP_SIZE, MAX_GROUP_SIZE),
+        "arguments": [asdict(argument) for argument in program.arguments],
+    }
+    _answer(module, as_tiles=any(True for _ in function.calls(_TILE)))
+    run(module, (round_in_hardware, define_integer_arithmetic))
+    return metadata
+
+
+def _refuse_calls(module: Module, kernel: str) -> None:
+    """A function that was not inlined (a recursive one) may hold barriers and collectives, which
+    then wait for lanes that are elsewhere."""
+    for function in module.functions:
+        if function.name != ENTRY:
+            raise Unsuitable(f"the function '{function.name}' could not be inlined into '{kernel}'")
+
+
+def _shared_bytes(name: str) -> int:
+    match = _SHARED.match(name)
+    return int(match["size"]) if match else 0
+
+
+def _answer(module: Module, *, as_tiles: bool) -> None:
+    def emit(build: Builder, instruction: Instruction) -> bool:
+        name = str(instruction.result)
+        if instruction.callee == _AS_TILES:
+            answer = boolean(as_tiles)
+            build.or_(answer, answer, name=name)
+        elif instruction.callee == _TILE:
+            word = instruction.operands[0]
+            build.or_(word, constant(word.type, 0), name=name)
+        else:
+            return False
+        return True
+
+    for function in module.functions:
+        rewrite(function, emit)
+
+
+def _used_buffers(function: Function, block: Block) -> set[int]:
+    """The buffers whose place in the block of arguments the kernel reads."""
+    parameter = function.parameters[0].name
+    used: set[int | None] = set()
+    for instruction in function.instructions():
+        if parameter not in instruction.text:
+            continue
+        if instruction.opcode == "getelementptr" and instruction.pointer.text == parameter:
+            used.add(block.buffer_at(_offset(instruction)))
+    return {index for index in used if index is not None}
+
+
+def _offset(instruction: Instruction) -> int:
+    """clang counts bytes from the start of a structure."""
+    assert instruction.element is I8, instruction.text
+    return instruction.operands[-1].integer or 0

@@ -1,0 +1,266 @@
+"""Calls on `cuda` tensors: arguments become the kernel's block, and the launch is queued.
+
+Nothing waits: the kernel runs on torch's current stream, behind what is queued there. Numbers,
+structs and other small values travel in the block itself. Lists and larger structs are copied to
+the device once, and found there by their bytes at the next call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from anymetal.checker.context import ActiveCheck
+from anymetal.engines import choose
+from anymetal.engines.compiler import AnyCompiler
+from anymetal.engines.contract import PLAIN, Sizes
+from anymetal.engines.cuda import driver
+from anymetal.engines.cuda.block import VALUE_BYTES
+from anymetal.engines.cuda.executable import CudaExecutable
+from anymetal.errors import EngineError, LimitError
+from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Frame
+from anymetal.launch.error_buffer import ErrorBuffer
+from anymetal.launch.shape import Extent, grid_and_group
+from anymetal.nouns import Scalar
+
+_NOT_IN_METAL = (torch.float64, torch.complex128)
+_LARGEST = 3.4e38  # beyond it a float becomes infinite: the slow way knows how
+_INTEGER = struct.Struct("<q")
+_FLOAT = struct.Struct("<f4x")
+_KEPT_CONSTANTS = 1024
+_KEPT_BYTES = 64 * 1024
+_KEPT_SHAPES = 4096
+
+_constants: OrderedDict[tuple[int, int, bytes], torch.Tensor] = OrderedDict()
+
+
+class _Block:
+    """Memory for the arguments of one call at a time."""
+
+    def __init__(self, executable: CudaExecutable) -> None:
+        block = executable.block
+        self.memory = ctypes.create_string_buffer(block.size)
+        self.address = ctypes.addressof(self.memory)
+        at = self.address + block.addresses_at
+        self.addresses = (ctypes.c_uint64 * max(block.buffers, 1)).from_address(at)
+
+
+class _CudaBinder(Binder):
+    """Takes tensors of `cuda` devices; what the host gives is turned into bytes as for the CPU."""
+
+    def _check_tensor(self, frame: Frame, index: int, tensor: torch.Tensor) -> None:
+        if not tensor.is_cuda and (tensor.dim() > 0 or not tensor.is_cpu):
+            self.fail(
+                f"{self.place(index)} is on device '{tensor.device}', and another tensor of the"
+                " call on 'cuda'; pass all tensors on the same device"
+            )
+        if tensor.layout is not torch.strided:
+            self.fail(
+                f"{self.place(index)} has layout {tensor.layout}, but a kernel sees a dense"
+                " buffer. Pass it with .to_dense()"
+            )
+
+    def data(
+        self, frame: Frame, index: int, argument: Any, casts: Casts, keep: list[Any]
+    ) -> tuple[int, int]:
+        """Address and size of the bytes that the host gives for an argument."""
+        before = len(keep)
+        address = self._unusual(frame, index, argument, casts, keep)
+        if isinstance(keep[-1] if len(keep) > before else None, ctypes.Array):
+            return address, ctypes.sizeof(keep[-1])
+        buffer = self.buffers.get(index)
+        size = max(buffer.element_size if buffer else 0, 8)
+        return address, min(size, 8) if isinstance(argument, torch.Tensor) else size
+
+
+class CudaKernel:
+    """A kernel for the devices of one compute capability."""
+
+    def __init__(self, executable: CudaExecutable) -> None:
+        self.executable = executable
+        self.name = executable.name
+        self.reason: str = executable.metadata["reason"]
+        self.limit = executable.max_threads_per_threadgroup
+        self.binder = _CudaBinder(self.name, executable.arguments, executable.used_buffers)
+        block = executable.block
+        sizes = {a.index: a.element_size for a in executable.arguments if a.role == "buffer"}
+        self._buffers = block.buffers
+        self._places = {
+            index: block.values_at + place * VALUE_BYTES
+            for place, index in enumerate(block.values)
+            if sizes[index] <= VALUE_BYTES
+        }
+        self._blocks: list[_Block] = []
+        self._shapes: dict[tuple[Any, Any], tuple[Sizes, Sizes]] = {}
+
+    def call(
+        self,
+        device: int,
+        args: tuple[Any, ...],
+        threads: Extent | None,
+        group_size: Extent | None,
+        arg_casts: Casts,
+        error_buf_idx: int | None,
+        threadgroup_memory: Mapping[int, int] | None,
+    ) -> None:
+        """Binds, checks and queues a launch."""
+        binder = self.binder
+        block = self._blocks.pop() if self._blocks else _Block(self.executable)
+        try:
+            keep: list[Any] = []
+            elements = self._bind(block, args, arg_casts, keep)
+            if threads is None and elements >= 0:
+                threads = elements
+            errors = None
+            if error_buf_idx is not None:
+                errors = self._bind_error_buffer(block, len(args), error_buf_idx)
+            elif len(args) < binder.required:
+                binder.check_bound(len(args))
+            memory = None
+            if binder.threadgroup or threadgroup_memory:
+                static = self.executable.static_threadgroup_memory_length
+                memory = binder.lengths(threadgroup_memory, static)
+            shape = (threads, group_size)
+            known = self._shapes.get(shape) if type(threads) is type(group_size) is int else None
+            if known is None:
+                known = grid_and_group(self.name, threads, group_size, self.limit)
+                self._keep_shape(shape, known)
+            grid, group = known
+            if grid[0] and grid[1] and grid[2]:
+                self.executable.launch(block.address, grid, group, device, memory)
+        finally:
+            # The driver has copied the block by now.
+            self._blocks.append(block)
+        if errors is not None:
+            ErrorBuffer.from_buffer_copy(bytes(errors.tolist())).raise_reported(self.name)
+
+    def _keep_shape(self, shape: tuple[Any, Any], known: tuple[Sizes, Sizes]) -> None:
+        if type(shape[0]) is type(shape[1]) is int:
+            if len(self._shapes) >= _KEPT_SHAPES:
+                self._shapes.clear()
+            self._shapes[shape] = known
+
+    def _bind(self, block: _Block, args: tuple[Any, ...], casts: Casts, keep: list[Any]) -> int:
+        """Fills the block; returns the first tensor's size, -1 without one."""
+        if len(args) > BUFFER_LIMIT:
+            raise LimitError(
+                f"{self.name}: {len(args)} arguments, but a kernel takes at most {BUFFER_LIMIT}"
+                " buffers"
+            )
+        addresses, places, memory = block.addresses, self._places, block.memory
+        count, elements = self._buffers, -1
+        for index, argument in enumerate(args):
+            if isinstance(argument, torch.Tensor):
+                if elements < 0:
+                    elements = argument.numel()
+                if index >= count:
+                    continue  # the kernel has no such parameter
+                if argument.is_cuda:
+                    if argument.dtype in _NOT_IN_METAL or argument.layout != torch.strided:
+                        self._refuse(index, argument)
+                    addresses[index] = argument.data_ptr()
+                    continue
+            elif index >= count:
+                continue
+            elif casts is None and index in places:
+                kind = type(argument)
+                if kind is int and -(2**63) <= argument < 2**63:
+                    addresses[index] = 0
+                    _INTEGER.pack_into(memory, places[index], argument)
+                    continue
+                if kind is float and abs(argument) < _LARGEST:
+                    addresses[index] = 0
+                    _FLOAT.pack_into(memory, places[index], argument)
+                    continue
+            self._bind_data(block, index, argument, casts, keep)
+        return elements
+
+    def _refuse(self, index: int, tensor: torch.Tensor) -> None:
+        """Says what is wrong with a tensor, as for one of the CPU's."""
+        self.binder._unusual_tensor(self.binder.take_frame(), index, tensor, [])
+
+    def _bind_data(
+        self, block: _Block, index: int, argument: Any, casts: Casts, keep: list[Any]
+    ) -> None:
+        """What the host gives: into the block, or to a place on the device."""
+        frame = self.binder.take_frame()
+        try:
+            address, size = self.binder.data(frame, index, argument, casts, keep)
+            if index in self._places:
+                block.addresses[index] = 0
+                place = block.address + self._places[index]
+                ctypes.memmove(place, address, min(size, VALUE_BYTES))
+            else:
+                data = ctypes.string_at(address, size)
+                block.addresses[index] = self._on_device(index, data, keep).data_ptr()
+        finally:
+            self.binder.give_back(frame)
+
+    def _on_device(self, index: int, data: bytes, keep: list[Any]) -> torch.Tensor:
+        buffer = self.binder.buffers.get(index)
+        unchanging = buffer is not None and buffer.is_const and len(data) <= _KEPT_BYTES
+        if not unchanging:
+            made = _copied(data)
+            keep.append(made)
+            return made
+        device = torch.cuda.current_device()
+        key = (device, driver.current(device), data)
+        known = _constants.get(key)
+        if known is None:
+            known = _constants[key] = _copied(data)
+            if len(_constants) > _KEPT_CONSTANTS:
+                _constants.popitem(last=False)
+        return known
+
+    def _bind_error_buffer(self, block: _Block, count: int, index: int) -> torch.Tensor:
+        if not 0 <= index < BUFFER_LIMIT:
+            self.binder.fail(f"error_buf_idx is {index}; buffers are 0 to {BUFFER_LIMIT - 1}")
+        size = ctypes.sizeof(ErrorBuffer)
+        errors = torch.zeros(size, dtype=torch.uint8, device="cuda")
+        if index < self._buffers:
+            block.addresses[index] = errors.data_ptr()
+        self.binder.check_bound(count, also=index)
+        return errors
+
+
+def _copied(data: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8).to("cuda")
+
+
+class CudaKernels:
+    """One kernel of a library on every `cuda` device."""
+
+    def __init__(self, name: str, constants: Mapping[str, Scalar], compiler: AnyCompiler) -> None:
+        self._name = name
+        self._constants = constants
+        self._compiler = compiler
+        self._by_device: dict[int, CudaKernel] = {}
+
+    def call(
+        self, device: int, check: ActiveCheck | None, args: tuple[Any, ...], *more: Any
+    ) -> None:
+        """Runs a call whose tensors are on a device."""
+        if check is not None:
+            raise EngineError(
+                f"{self._name}: the checker watches kernels on the CPU; pass tensors with .cpu()"
+            )
+        kernel = self._by_device.get(device)
+        if kernel is None:
+            capability = torch.cuda.get_device_capability(device)
+            engine = self._compiler.cuda_engine or choose.for_cuda(capability)
+            kernel = self._by_device[device] = self.compiled(engine)
+        if device == torch._C._cuda_getDevice():
+            kernel.call(device, args, *more)
+        else:
+            with torch.cuda.device(device):
+                kernel.call(device, args, *more)
+
+    def compiled(self, engine: str) -> CudaKernel:
+        executable = self._compiler.compile(self._name, self._constants, PLAIN, engine)
+        assert isinstance(executable, CudaExecutable)
+        return CudaKernel(executable)

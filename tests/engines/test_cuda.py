@@ -1,0 +1,189 @@
+"""The CUDA engine without a GPU: the PTX that kernels become, and whether NVIDIA's assembler takes
+it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import nvidia
+import pytest
+import torch
+
+from anymetal import compile_shader
+from anymetal.engines import choose, registry
+from anymetal.engines.compiler import Compiler
+from anymetal.engines.contract import PLAIN
+from anymetal.engines.cuda.block import VALUE_BYTES, Block, block_of
+from anymetal.engines.cuda.executable import CudaExecutable
+from anymetal.errors import EngineError, LimitError
+from anymetal.nouns import Scalar, Source
+
+HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
+
+SAMPLE = (
+    HEAD
+    + """
+constant bool twice [[function_constant(0)]];
+struct Numbers { float scale; uint count; };
+struct Large { float values[40]; };
+
+kernel void rows(device const float4* x [[buffer(0)]], device float4* y [[buffer(1)]],
+                 constant Numbers& numbers [[buffer(2)]], constant Large& large [[buffer(3)]],
+                 device bfloat* z [[buffer(4)]], device float* unused [[buffer(5)]],
+                 threadgroup float* dynamic [[threadgroup(1)]],
+                 uint i [[thread_position_in_grid]], uint j [[thread_index_in_threadgroup]]) {
+  threadgroup float parts[32];
+  float4 v = x[i] * numbers.scale;
+  float total = simd_sum(v.x) + simd_prefix_inclusive_sum(v.y) + large.values[i % 40];
+  parts[j / 32] = total;
+  dynamic[j] = quad_max(total);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (simd_any(v.x > 0) && i < numbers.count) v += parts[j % 32] + dynamic[j ^ 1];
+  z[i] = z[i] * z[i + 1] + z[i + 2];
+  y[i] = twice ? v + v : v;
+}
+
+kernel void product(device const half* a, device const half* b, device float* c) {
+  simdgroup_half8x8 left, right;
+  simdgroup_float8x8 sum(0);
+  simdgroup_load(left, a, 8);
+  simdgroup_load(right, b, 8);
+  simdgroup_multiply_accumulate(sum, left, right, sum);
+  simdgroup_store(sum, c, 8);
+}
+
+kernel void atomics(device atomic_float* f, device atomic_uint* u, device atomic_ulong* l,
+                    threadgroup atomic_int* t [[threadgroup(0)]],
+                    uint i [[thread_position_in_grid]]) {
+  atomic_fetch_add_explicit(f, 1.0f, memory_order_relaxed);
+  atomic_fetch_max_explicit(u, i, memory_order_relaxed);
+  atomic_fetch_or_explicit(t, 1, memory_order_relaxed);
+  atomic_min_explicit(l, ulong(i), memory_order_relaxed);
+}
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def sample() -> Compiler:
+    return Compiler(Source(SAMPLE))
+
+
+def built(
+    compiler: Compiler, kernel: str, constants: Mapping[str, Scalar] | None = None, engine: str = ""
+) -> CudaExecutable:
+    made = compiler.compile(kernel, constants or {}, PLAIN, engine or "cuda-sm80")
+    assert isinstance(made, CudaExecutable)
+    return made
+
+
+def assemble(ptx: str, folder: Path, processor: str = "sm_90") -> str:
+    """What ptxas says of registers, memory and spills; raises where it refuses the text."""
+    (place,) = nvidia.__path__
+    (assembler,) = Path(place).glob("cu*/bin/ptxas")
+    (folder / "kernel.ptx").write_text(ptx)
+    command = [assembler, "-v", f"-arch={processor}", "kernel.ptx", "-o", "kernel.cubin"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_accesses_name_their_memory(sample: Compiler) -> None:
+    ptx = built(sample, "rows", {"twice": True}).ptx
+    kinds = set(re.findall(r"\b(?:ld|st)\.(\w+)", ptx))
+    assert kinds == {"global", "shared", "param"}, kinds
+    assert "ld.global.v4.b32" in ptx
+    assert "st.global.v4.b32" in ptx
+
+
+def test_collectives_are_shuffles_and_votes(sample: Compiler) -> None:
+    ptx = built(sample, "rows", {"twice": True}).ptx
+    for instruction in ("shfl.sync.idx", "vote.sync.ballot", "barrier.sync", "activemask"):
+        assert instruction in ptx
+    assert not re.search(r"\bcall\b", ptx)
+    # A product and a sum that the author did not fuse must not be fused by the assembler.
+    assert not re.search(r"\b(?:add|mul)\.f32", ptx)
+
+
+def test_metadata_is_that_of_the_cpu_engines(sample: Compiler) -> None:
+    constants = {"twice": False}
+    made = built(sample, "rows", constants)
+    reference = sample.compile("rows", constants, PLAIN, choose.REFERENCE)
+    assert made.used_buffers == reference.used_buffers == {0, 1, 2, 3, 4}
+    assert made.arguments == reference.arguments
+    assert made.static_threadgroup_memory_length == reference.static_threadgroup_memory_length
+
+
+def test_block_has_the_size_that_the_compiler_gives_it(sample: Compiler) -> None:
+    made = built(sample, "rows", {"twice": True})
+    block = block_of(made.arguments)
+    assert (block.buffers, block.values, block.arrays) == (6, (2, 3), (1,))
+    declared = re.search(r"am_entry_param_0\[(\d+)\]", made.ptx)
+    assert declared is not None
+    assert int(declared[1]) == block.size
+
+
+@pytest.mark.parametrize("arrays", [0, 1, 2, 3])
+def test_places_in_a_block_follow_one_another(arrays: int) -> None:
+    block = Block(3, (1, 2), tuple(range(arrays)))
+    assert block.addresses_at % 8 == block.values_at % 16 == 0
+    assert block.buffer_at(block.addresses_at + 8) == 1
+    assert block.buffer_at(block.values_at + VALUE_BYTES) == 2
+    assert block.buffer_at(0) is None
+
+
+def test_products_of_halves_run_on_tensor_cores(sample: Compiler, tmp_path: Path) -> None:
+    ptx = built(sample, "product").ptx
+    assert "mma.sync.aligned.m16n8k8" in ptx
+    assert not re.search(r"\bam_(?:lanes_as_tiles|tile)\b", ptx)
+    assemble(ptx, tmp_path)
+
+
+def test_atomics_are_instructions(sample: Compiler, tmp_path: Path) -> None:
+    ptx = built(sample, "atomics").ptx
+    for instruction in ("atom", "add.f32", "max.u32", "or.b32", "min.u64"):
+        assert instruction in ptx
+    assemble(ptx, tmp_path)
+
+
+@pytest.mark.parametrize(("engine", "processor"), [("cuda-sm80", "sm_80"), ("cuda-sm90", "sm_90")])
+def test_sample_is_assembled_without_spills(
+    sample: Compiler, engine: str, processor: str, tmp_path: Path
+) -> None:
+    said = assemble(built(sample, "rows", {"twice": True}, engine).ptx, tmp_path, processor)
+    assert "0 bytes spill stores" in said
+    assert "128 bytes smem" in said
+
+
+def test_messages_of_kernels_are_refused() -> None:
+    text = '#include <metal_logging>\nkernel void k() { os_log_default.log("x"); }'
+    with pytest.raises(EngineError, match="os_log has no way out"):
+        built(Compiler(Source(HEAD + text)), "k")
+
+
+def test_grid_beyond_the_driver_is_an_error(sample: Compiler) -> None:
+    made = built(sample, "atomics")
+    with pytest.raises(LimitError, match="65536"):
+        made._new_shape((1, 65536, 1), (1, 1, 1))
+
+
+def test_engine_follows_the_compute_capability() -> None:
+    assert choose.for_cuda((8, 6)) == "cuda-sm80"
+    assert choose.for_cuda((12, 0)) == "cuda-sm90"
+    with pytest.raises(EngineError, match=r"7\.5"):
+        choose.for_cuda((7, 5))
+    names = [engine.name for engine in registry.ENGINES]
+    assert not any(name.startswith("cuda") for name in names)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_cpu_tensors_stay_on_the_cpu() -> None:
+    library = compile_shader(
+        HEAD + "kernel void k(device float* x, uint i [[thread_position_in_grid]]) { x[i] += 1; }"
+    )
+    x = torch.zeros(3)
+    library.k(x)
+    assert x.tolist() == [1, 1, 1]
