@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from anymetal import ops
+from anymetal import ops, optim
 from anymetal.evidence.machine import describe
 from anymetal.evidence.timing import LONG, measure
 from anymetal.launch.guarded import watched
@@ -216,12 +216,60 @@ def extra_memory(classes: int, rows: int = 2048, columns: int = 64) -> float:
     return extra / (4 * rows * classes)
 
 
+class AdamW(Step):
+    title = "AdamW over 64 tensors of 1M"
+    goals: ClassVar = {"ratio": 1.0, "traffic": 1.1}
+
+    def __init__(self, tensors: int = 64, elements: int = 1 << 20) -> None:
+        self.params = gradient_problem(tensors, elements)
+
+    def contenders(self) -> dict[str, Call]:
+        return {
+            "ours": optim.AdamW(self.params).step,
+            "torch fused": torch.optim.AdamW(self.params, fused=True).step,
+            "torch foreach": torch.optim.AdamW(self.params, foreach=True).step,
+        }
+
+    def least_bytes(self) -> int:
+        """Parameter, gradient and two moments are read, all but the gradient written."""
+        return 7 * sum(param.nbytes for param in self.params)
+
+
+class ClipGradNorm(Step):
+    title = "clip_grad_norm_ over 64 tensors of 1M"
+    goals: ClassVar = {"ratio": 1.0, "traffic": 1.1}
+
+    def __init__(self, tensors: int = 64, elements: int = 1 << 20) -> None:
+        self.params = gradient_problem(tensors, elements)
+
+    def contenders(self) -> dict[str, Call]:
+        # So small a norm that gradients of it are scaled again: 1e-6 is added to it.
+        return {
+            "ours": lambda: optim.clip_grad_norm_(self.params, 1e-3),
+            "torch": lambda: torch.nn.utils.clip_grad_norm_(self.params, 1e-3),
+        }
+
+    def least_bytes(self) -> int:
+        """Read for the norm; read and written to be scaled."""
+        return 3 * sum(param.nbytes for param in self.params)
+
+
+def gradient_problem(tensors: int, elements: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    params = [torch.randn(elements, generator=generator) for _ in range(tensors)]
+    for param in params:
+        param.requires_grad_().grad = torch.randn(elements, generator=generator)
+    return params
+
+
 STEPS: dict[str, type[Step]] = {
     "cross_entropy": CrossEntropy,
     "linear_cross_entropy": LinearCrossEntropy,
     "embedding_bag": EmbeddingBag,
     "added_rows": AddedRows,
     "added_elements": AddedElements,
+    "adamw": AdamW,
+    "clip_grad_norm": ClipGradNorm,
 }
 
 
