@@ -243,10 +243,10 @@ class ClipGradNorm(Step):
         self.params = gradient_problem(tensors, elements)
 
     def contenders(self) -> dict[str, Call]:
-        # So small a norm that gradients of it are scaled again: 1e-6 is added to it.
+        # 1e-6 is added to a norm, so gradients are scaled in every call.
         return {
-            "ours": lambda: optim.clip_grad_norm_(self.params, 1e-3),
-            "torch": lambda: torch.nn.utils.clip_grad_norm_(self.params, 1e-3),
+            "ours": lambda: optim.clip_grad_norm_(self.params, 1e-6),
+            "torch": lambda: torch.nn.utils.clip_grad_norm_(self.params, 1e-6),
         }
 
     def least_bytes(self) -> int:

@@ -38,6 +38,7 @@ def test_examples_of_training_run() -> None:
     for example in examples:
         exec(example, names)
     assert names["table"].grad.isfinite().all()
+    assert names["error"] < 0.5 * names["y"].square().mean()
 
 
 @of_each_document

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from anymetal import ops
+from anymetal import ops, optim
 
 WORDS, WIDTH, HEADS, LENGTH, BATCH, STEPS = 17, 32, 2, 12, 4, 200
 Loss = Callable[[dict[str, torch.Tensor], torch.Tensor, torch.Tensor], torch.Tensor]
@@ -80,7 +80,7 @@ def trained(loss: Loss, optimizer: Any, device: torch.device | str) -> list[floa
 
 
 def test_tiny_transformer_ends_where_torchs_ends(mps: torch.device) -> None:
-    mine = trained(ours, torch.optim.AdamW, mps)
+    mine = trained(ours, optim.AdamW, mps)
     theirs = trained(torchs, torch.optim.AdamW, "cpu")
     assert theirs[-1] < 0.5 * theirs[0]
     assert abs(mine[-1] - theirs[-1]) < 1e-3, (mine[-1], theirs[-1])

@@ -1,6 +1,6 @@
 // Dropout whose mask is never stored: element i is kept or not by word i % 4 of Philox 4x32-10 with
 // counter i / 4 and the seed as key, so that the gradient finds the same mask again.
-#include "shared/types.h"
+#include "shared/philox.h"
 
 struct Dropping {
   uint elements;
@@ -8,16 +8,6 @@ struct Dropping {
   uint has_residual;
   float scale;  // of elements that are kept
 };
-
-inline uint4 philox(uint4 counter, uint2 key) {
-  for (uint round = 0; round < 10; ++round) {
-    const uint2 low = uint2(counter.x, counter.z) * uint2(0xD2511F53u, 0xCD9E8D57u);
-    const uint2 high = mulhi(uint2(counter.x, counter.z), uint2(0xD2511F53u, 0xCD9E8D57u));
-    counter = uint4(high.y ^ counter.y ^ key.x, low.y, high.x ^ counter.w ^ key.y, low.x);
-    key += uint2(0x9E3779B9u, 0xBB67AE85u);
-  }
-  return counter;
-}
 
 // Four elements a thread: those of one counter.
 template <typename T>
