@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,9 @@ import torch.nn.functional as F
 
 from anymetal import ops, optim
 
-WORDS, WIDTH, HEADS, LENGTH, BATCH, STEPS = 17, 32, 2, 12, 4, 200
+WORDS, WIDTH, HEADS, LENGTH, BATCH = 17, 32, 2, 12, 4
+# All 200 in `make thorough`: a step takes 0.15 s of processor time.
+STEPS = 200 if os.environ.get("ANYMETAL_TEST_ALL") == "1" else 20
 Loss = Callable[[dict[str, torch.Tensor], torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -82,6 +85,6 @@ def trained(loss: Loss, optimizer: Any, device: torch.device | str) -> list[floa
 def test_tiny_transformer_ends_where_torchs_ends(mps: torch.device) -> None:
     mine = trained(ours, optim.AdamW, mps)
     theirs = trained(torchs, torch.optim.AdamW, "cpu")
-    assert theirs[-1] < 0.5 * theirs[0]
+    assert theirs[-1] < (0.5 if STEPS == 200 else 0.95) * theirs[0]
     assert abs(mine[-1] - theirs[-1]) < 1e-3, (mine[-1], theirs[-1])
     assert max(abs(a - b) for a, b in zip(mine, theirs, strict=True)) < 1e-3
