@@ -133,10 +133,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """Rows of `weight` at the indices `input`, as F.embedding; `max_norm` and `sparse` are refused.
-
-    Gradients of rows that are met more than once are added in their order, in float32.
-    """
+    """Rows of `weight` at indices, as F.embedding; `max_norm` and `sparse` are refused."""
     refuse("embedding", max_norm, sparse)
     padding = padding_of("embedding", padding_idx, weight.shape[0])
     return _embedding(input, weight, padding, scale_grad_by_freq)

@@ -232,7 +232,8 @@ def index_add(
 ) -> Tensor:
     """`input` with alpha times the slices of `source` added at the places that `index` names.
 
-    As torch.index_add. Slices that go to one place are added in their order, in float32.
+    As torch.index_add. Where torch asks for deterministic algorithms, slices that go to one place
+    are added in their order.
     """
     name = "index_add"
     check_input(name, input)

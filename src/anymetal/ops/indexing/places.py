@@ -101,8 +101,9 @@ def add_into(
 ) -> None:
     """output[o, index, i] += alpha * source[o, j, i], an index for each j or for each element.
 
-    Rows, and everything where torch asks for deterministic algorithms, are sorted by where they go
-    and added in order; single elements are added by atomics otherwise. `by` asks for one of them.
+    Where torch asks for deterministic algorithms, what goes to one place is sorted and added in
+    order, in float32; so are rows of half precision, which atomics would need a copy in float32 of.
+    Otherwise atomics add, which were faster on the CPU engine. `by` asks for one of them.
     """
     if source.numel() == 0:
         return
@@ -121,7 +122,8 @@ def add_into(
     threads = _threads(added, deep)
     launch = {"threads": threads, "group_size": _group(operator, output, threads)}
     dense, suffix = source.contiguous(), SUFFIXES[output.dtype]
-    sorts = deep or torch.are_deterministic_algorithms_enabled()
+    wide_copy = deep and output.dtype != torch.float32
+    sorts = wide_copy or torch.are_deterministic_algorithms_enabled()
     if by == "sorting" or (by is None and sorts):
         variants.record(operator.name, output.dtype, "sorted", 1)
         ordered, order = to.sort(stable=True)

@@ -160,6 +160,7 @@ def _(
         logits = _logits("linear", rows[part], weight, bias)
         held = Logits(logits, len(logits), len(weight), 1, labels[part], None, given)
         losses[part], counted[part] = losses_of(_linear_cross_entropy, held, states[part])
+        del logits, held  # before the next part's are made
     torch.sum(counted, 0, out=total)
     reduce_into(output, losses, total, reduction)
 
@@ -248,6 +249,7 @@ def _(
         sum_of_input += of_part
         launch("matmul", logits.mT, rows, of_weight[part], Epilogue())
         of_bias[part] = logits.sum(0, dtype=torch.float32)
+        del logits, held, of_part  # before the next part's are made
     of_input.copy_(sum_of_input.view(input.shape))
 
 
