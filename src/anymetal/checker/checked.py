@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from anymetal.checker import records
+from anymetal.checker.argument_types import wrong_types
 from anymetal.checker.context import ActiveCheck
-from anymetal.checker.finding import Finding, Place, Severity
+from anymetal.checker.finding import Finding, Severity
 from anymetal.checker.program import CheckedProgram
 from anymetal.checker.records import CheckedLaunch, Region
 from anymetal.checker.shadow_memory import Arena, Need
@@ -27,14 +28,6 @@ from anymetal.passes.provenance import Root
 _lock = threading.Lock()
 _arena = Arena()
 _sink = ctypes.create_string_buffer(1 << 16)
-
-_SCALAR_BYTES = {
-    "half": 2, "bfloat": 2, "float": 4, "short": 2, "ushort": 2, "int": 4, "uint": 4, "long": 8,
-    "ulong": 8,
-}  # fmt: skip
-
-
-# Accesses are checked before they are made, so what is left to fault is a call.
 _WILD_CALL = "a call went to an address where there is no function, and the kernel was stopped"
 
 
@@ -57,40 +50,13 @@ def run_checked(
     """Runs the launch and adds what it finds to the check's report."""
     report = check.report
     report.launch(checked.name)
-    for finding in _element_sizes(checked, views):
+    for finding in wrong_types(checked, views):
         report.add(finding, checked.comment)
     with _lock:
         launch = _Launch(checked, dispatch, views, check)
         findings = launch.run()
     for finding in findings:
         report.add(finding, checked.comment)
-
-
-def _element_sizes(checked: CheckedProgram, views: Sequence[BufferView]) -> Iterator[Finding]:
-    """Tensors whose elements are not of the size the kernel's pointer says."""
-    arguments = {a.index: a for a in checked.arguments if a.role == "buffer"}
-    for view in views:
-        argument = arguments.get(view.index)
-        if argument is None or view.tensor is None or view.element_size == 1:
-            continue
-        name = argument.type.removeprefix("packed_").rstrip("234")
-        expected = _SCALAR_BYTES.get(name)
-        if expected is None or expected == view.element_size:
-            continue
-        declared = checked.parameters[argument.name]
-        place = Place(declared.position, declared.text, "argument", None, None, None)
-        dtype = str(view.tensor.dtype).removeprefix("torch.")
-        yield Finding(
-            "element_size",
-            "error",
-            checked.name,
-            f"argument '{argument.name}' (buffer {view.index}) is a pointer to {argument.type},"
-            f" whose elements have {expected} bytes; the tensor is {dtype}, of"
-            f" {view.element_size} bytes",
-            place,
-            buffer=argument.name,
-            space=argument.space,
-        )
 
 
 class _Launch:

@@ -138,6 +138,16 @@ ROWS = (
         ),
     ),
     Kind(
+        name="argument_type",
+        about="launch",
+        title="The tensor's type differs from the kernel's pointer type",
+        meaning="a tensor of another type than the kernel's pointer, with elements of its size",
+        hint=(
+            "Convert the tensor, for example with .float() or .half(), or call the kernel's"
+            " instance for this dtype."
+        ),
+    ),
+    Kind(
         name="read_only",
         about="memory",
         title="Write to read-only memory",
