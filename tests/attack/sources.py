@@ -13,7 +13,7 @@ _K = "kernel void k(device float* x, uint i [[thread_position_in_grid]])"
 
 
 def generated() -> list[Hostile]:
-    return [*_undefined(), *_addresses(), *_calls(), *_frames(), *_recursions()]
+    return [*_undefined(), *_addresses(), *_calls(), *_frames(), *_recursions(), *_bombs()]
 
 
 def _kernel(body: str, before: str = "") -> str:
@@ -124,3 +124,64 @@ def _recursions() -> Iterator[Hostile]:
                 plain=overflow,
                 checked="limits",
             )
+
+
+def _bombs() -> Iterator[Hostile]:
+    """Sources that a compiler never gets done with: by time, by memory, by depth."""
+    doubled = "\n".join(f"#define B{n} B{n - 1} B{n - 1}" for n in range(1, 60))
+    yield Hostile(
+        "bomb-macro",
+        _kernel("x[i] = 1; B59", f"#define B0 x[i] += 1;\n{doubled}\n"),
+        limit=5,
+        refused="and was given up",
+    )
+    yield Hostile(
+        "bomb-templates",
+        _kernel(
+            "x[i] = T<900, 1>::value + T<900, 0>::value;",
+            "template <int N, int S> struct T { enum { value = (T<N - 1, S * 3 + 1>::value +"
+            " T<N - 1, S * 3 + 2>::value) & 7 }; };\n"
+            "template <int S> struct T<0, S> { enum { value = 1 }; };",
+        ),
+        limit=5,
+        refused="",
+        plain="ends",
+    )
+    yield Hostile(
+        "bomb-template-depth",
+        _kernel(
+            "x[i] = T<0>::value;",
+            "template <int N> struct T { enum { value = T<N + 1>::value }; };",
+        ),
+        refused="recursive template instantiation exceeded",
+    )
+    yield Hostile(
+        "bomb-constexpr",
+        _kernel(
+            "x[i] = V;",
+            "constexpr uint f() { uint s = 1; for (ulong j = 0; j < 1ul << 40; ++j) s = s * 3 + j;"
+            " return s; }\nconstant uint V = f();",
+        ),
+        limit=5,
+        plain="ends",
+    )
+    yield Hostile("bomb-include", HEADER + '#include "again.h"\n' * 3, refused="file not found")
+    for depth in (200, 2_000, 100_000):
+        nested = "(" * depth + "1" + ")" * depth
+        yield Hostile(f"bomb-brackets-{depth}", _kernel(f"x[i] = {nested};"), plain="ends")
+        sums = "+".join(["x[i]"] * depth)
+        yield Hostile(f"bomb-sum-{depth}", _kernel(f"x[i] = {sums};"), plain="ends", limit=20)
+        blocks = "{" * depth + "x[i] = 1;" + "}" * depth
+        yield Hostile(f"bomb-blocks-{depth}", _kernel(blocks), plain="ends")
+    for name, text in {
+        "empty": "",
+        "zero-bytes": "\0\0\0",
+        "only-comment": "/* no end",
+        "string": '"no end',
+        "bytes": "\xff\xfe\x00kernel",
+        "lone-surrogate": "// \ud800\nkernel void k(device float* x) { }",
+        "backslashes": "\\\n" * 1000,
+        "directive": "#" * 500,
+        "attribute": _kernel("x[i] = 1;").replace("uint i", "uint i [[" * 50),
+    }.items():
+        yield Hostile(f"text-{name}", text, plain="ends")

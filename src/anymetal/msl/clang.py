@@ -7,13 +7,14 @@ import functools
 import importlib.util
 import os
 import re
-import subprocess
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from anymetal.errors import ToolchainError
+from anymetal import settings
+from anymetal.errors import KernelSyntaxError, ToolchainError
+from anymetal.msl.process import Exceeded, run_bounded
 from anymetal.nouns import Target
 from anymetal.store.cache import default_store, digest_of
 from anymetal.store.fingerprint import fingerprint, forget
@@ -117,7 +118,7 @@ def preprocess(
     for directory in include_dirs:
         flags += ["-I", str(directory)]
     escaped = name.replace("\\", "\\\\").replace('"', '\\"')
-    return _run([*flags, "-"], f'# 1 "{escaped}"\n{text}', folder)
+    return _run([*flags, "-"], f'# 1 "{escaped}"\n{text}', folder, bounded=True)
 
 
 def compile_to_ir(text: str, target: Target, *, fast_math: bool, optimise: bool = True) -> Result:
@@ -173,7 +174,7 @@ def _compile_once(text: str, flags: list[str], target: Target, fast_math: bool) 
     language = _flags(target, fast_math)
     header = precompiled_header(target, fast_math)
     command = [*language, *_DIAGNOSTIC_FLAGS, "-include-pch", str(header), *flags, "-"]
-    return _run(command, f'# 1 "{INPUT_NAME}"\n{text}')
+    return _run(command, f'# 1 "{INPUT_NAME}"\n{text}', bounded=True)
 
 
 def _flags(target: Target, fast_math: bool) -> list[str]:
@@ -225,20 +226,32 @@ def _precompiled_header(target: Target, fast_math: bool) -> Path:
     return default_store().file("pch", key, build)
 
 
-def _run(arguments: Sequence[str], text: str = "", folder: Path | None = None) -> Result:
-    environment = {**os.environ, "LC_ALL": "C"}
+def _run(
+    arguments: Sequence[str], text: str = "", folder: Path | None = None, *, bounded: bool = False
+) -> Result:
+    """Runs clang; `bounded` where the text is an author's, who may not know when it ends."""
+    limit = settings.COMPILE_LIMIT.value() if bounded else None
     try:
-        done = subprocess.run(
+        done = run_bounded(
             [*executable(), *arguments],
-            input=text.encode(),
-            capture_output=True,
-            cwd=folder or INCLUDE_DIR,
-            env=environment,
-            check=False,
+            text.encode(errors="surrogatepass"),
+            folder=folder or INCLUDE_DIR,
+            environment={**os.environ, "LC_ALL": "C"},
+            seconds=limit,
         )
+    except Exceeded as error:
+        raise KernelSyntaxError(
+            f"compiling this source {error}, and was given up; the time is set by"
+            f" {settings.COMPILE_LIMIT.variable}"
+        ) from None
     except OSError as error:
         raise ToolchainError(f"cannot start clang: {error}") from error
-    messages = done.stderr.decode(errors="replace")
-    if done.returncode < 0 or "PLEASE submit a bug report" in messages:
-        raise ToolchainError(f"clang crashed (status {done.returncode}):\n{messages[-4000:]}")
-    return Result(done.returncode == 0, done.stdout.decode(errors="replace"), messages)
+    messages = done.messages.decode(errors="replace")
+    if bounded and _OUT_OF_MEMORY.search(messages):
+        raise KernelSyntaxError("compiling this source takes more memory than a compiler is given")
+    if done.status < 0 or "PLEASE submit a bug report" in messages:
+        raise ToolchainError(f"clang crashed (status {done.status}):\n{messages[-4000:]}")
+    return Result(done.status == 0, done.output.decode(errors="replace"), messages)
+
+
+_OUT_OF_MEMORY = re.compile(r"out of memory|bad_alloc|allocation failed", re.IGNORECASE)
