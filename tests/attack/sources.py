@@ -169,7 +169,7 @@ def _bombs() -> Iterator[Hostile]:
     for depth in (200, 2_000, 100_000):
         nested = "(" * depth + "1" + ")" * depth
         yield Hostile(f"bomb-brackets-{depth}", _kernel(f"x[i] = {nested};"), plain="ends")
-        sums = "+".join(["x[i]"] * depth)
+        sums = "+".join(["x[i]"] * min(depth, 2_000))
         yield Hostile(f"bomb-sum-{depth}", _kernel(f"x[i] = {sums};"), plain="ends", limit=20)
         blocks = "{" * depth + "x[i] = 1;" + "}" * depth
         yield Hostile(f"bomb-blocks-{depth}", _kernel(blocks), plain="ends")

@@ -178,6 +178,20 @@ def test_lint_names_the_instances_that_fail(write: Write) -> None:
     assert (report["kernels"], report["failed"]) == (3, ["f_pair"])
 
 
+def test_lint_finds_what_nobody_defines(write: Write) -> None:
+    parameters = "(device float* x, uint i [[thread_position_in_grid]])"
+    path = write(
+        "#include <metal_stdlib>\nfloat ease(float a);\ntemplate <class T> T same(T a);\n"
+        f"kernel void f{parameters} {{ x[i] = ease(x[i]); }}\n"
+        f"kernel void g{parameters} {{ x[i] = same(x[i]); }}\n"
+        f"kernel void h{parameters} {{ x[i] = 1; }}\n"
+    )
+    data = json.loads(run("lint", path, "--json").stdout)
+    (report,) = data["files"]
+    assert (report["kernels"], report["failed"]) == (3, ["f", "g"])
+    assert [found["line"] for found in report["diagnostics"]] == [2, 3]
+
+
 def test_lint_full_finds_broken_limits(write: Write) -> None:
     path = write(TOO_MUCH)
     result = run("lint", "--full", path)

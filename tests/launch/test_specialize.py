@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -150,3 +152,46 @@ def test_threadgroup_memory_limit(memory: ShaderLibrary) -> None:
 def test_threadgroup_memory_for_no_parameter(memory: ShaderLibrary) -> None:
     with pytest.raises(ValueError, match=r"no \[\[threadgroup\(1\)\]\] parameter"):
         memory.none(torch.zeros(4), threadgroup_memory={1: 16})
+
+
+_INTEGERS = {
+    **{f"{kind}{bits}_t": bits for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+    **{"char": 8, "uchar": 8, "short": 16, "ushort": 16, "int": 32, "uint": 32, "ulong": 64},
+}
+
+
+def test_constants_that_do_not_fit_are_refused() -> None:
+    """Just inside and just outside of every integer type, and of the floating ones."""
+    kinds = [*_INTEGERS, "half", "float"]
+    declared = "".join(
+        f"constant {kind} c{n} [[function_constant({n})]];\n" for n, kind in enumerate(kinds)
+    )
+    lib = compile_shader(
+        f"#include <metal_stdlib>\nusing namespace metal;\n{declared}"
+        "kernel void k(device float* x) { x[0] = 1; }"
+    )
+    for number, kind in enumerate(kinds):
+        if kind in _INTEGERS:
+            bits = _INTEGERS[kind]
+            low = 0 if kind[0] == "u" else -(1 << bits - 1)
+            high = low + (1 << bits) - 1
+            wrong: list[float] = [low - 1, high + 1]
+        else:
+            wrong = [7e4, -7e4] if kind == "half" else [4e38, -4e38]
+        for value in wrong:
+            with pytest.raises(ValueError, match=f"'c{number}' is a {kind}"):
+                lib.specialize("k", {number: value})
+    inside = {n: (1 << bits - 1) - 1 for n, bits in enumerate(_INTEGERS.values())}
+    lib.specialize("k", inside | {len(kinds) - 1: math.inf})
+
+
+def test_bad_options_are_named() -> None:
+    source = "#include <metal_stdlib>\nkernel void k(device float* x) { x[0] = 1; }"
+    with pytest.raises(TypeError, match="include_dirs is 'inc', expected a list"):
+        compile_shader(source, include_dirs="inc")
+    for words in ({"name": "a\0b"}, {"source": source + "\0"}):
+        with pytest.raises(ValueError, match=f"{next(iter(words))} has a zero byte"):
+            compile_shader(**{"source": source, **words})
+    most = 2**32 - 1
+    with pytest.raises(ValueError, match="fewer than"):
+        compile_shader(source).k(torch.zeros(1), threads=(most, most, most))

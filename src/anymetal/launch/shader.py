@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,6 +36,14 @@ def compile_shader(
     """
     if not isinstance(source, str):
         raise TypeError(f"compile_shader takes the source as a str, not {type(source).__name__}")
+    if isinstance(include_dirs, str | os.PathLike):
+        raise TypeError(
+            f"include_dirs is {include_dirs!r}, expected a list of directories:"
+            f" write [{str(include_dirs)!r}]"
+        )
+    for word, text in (("source", source), ("name", name)):
+        if "\0" in text:
+            raise ValueError(f"compile_shader: {word} has a zero byte at {text.index(chr(0))}")
     compiler = Compiler(
         Source(
             text=source,
@@ -129,6 +138,34 @@ class ShaderLibrary:
         return values
 
 
+_BITS = {"char": 8, "short": 16, "int": 32, "long": 64}
+_UNSIGNED = {
+    **{
+        spelling: bits
+        for name, bits in _BITS.items()
+        for spelling in (f"u{name}", f"unsigned {name}")
+    },
+    **{f"uint{bits}_t": bits for bits in _BITS.values()},
+    "unsigned": 32,
+    "size_t": 64,
+}
+_SIGNED = {**_BITS, **{f"int{bits}_t": bits for bits in _BITS.values()}, "ptrdiff_t": 64}
+_RANGES = {
+    **{name: (-(1 << bits - 1), (1 << bits - 1) - 1) for name, bits in _SIGNED.items()},
+    **{name: (0, (1 << bits) - 1) for name, bits in _UNSIGNED.items()},
+    "half": (-65504.0, 65504.0),
+    "float": (-3.4028234663852886e38, 3.4028234663852886e38),
+}
+
+
+def _fits(kind: str, value: float) -> bool:
+    """Whether a type holds a value; floating types hold infinities and NaN besides their range."""
+    if kind not in _RANGES or not math.isfinite(value):
+        return True
+    low, high = _RANGES[kind]
+    return low <= value <= high
+
+
 def _macro(value: object) -> str:
     """A macro's text: True and False read as they do in C."""
     return str(int(value)) if isinstance(value, bool) else str(value)
@@ -138,6 +175,12 @@ def _constant(kernel: str, name: str, kind: str, value: object) -> Scalar:
     """A function constant's value, checked against its declared type."""
     wanted = _python_type(kind)
     if isinstance(value, wanted) or (wanted is float and isinstance(value, int)):
+        if not _fits(kind, value):
+            low, high = _RANGES[kind]
+            raise ValueError(
+                f"{kernel}: function constant '{name}' is a {kind}, {low} to {high}, but its value"
+                f" is {value!r}"
+            )
         return wanted(value)
     raise TypeError(f"{kernel}: function constant '{name}' is a {kind}, but its value is {value!r}")
 

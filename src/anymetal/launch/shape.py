@@ -95,6 +95,8 @@ def _extent(kernel: str, value: Extent, name: str) -> tuple[Sizes, int]:
     for size in sizes:
         if not 0 <= size <= _UINT32_MAX:
             raise ValueError(f"{kernel}: {name} is {value!r}; each must be from 0 to 2**32 - 1")
+    if math.prod(sizes) >= 1 << 64:
+        raise ValueError(f"{kernel}: {name} is {value!r}; a grid has fewer than 2**64 threads")
     x, y, z = (*sizes, 1, 1)[:3]
     return (x, y, z), count
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from anymetal.errors import KernelSyntaxError, UnsetConstantError
 from anymetal.ir import Module, parse
 from anymetal.msl import clang
 from anymetal.msl.arguments import Description, make_arguments, read_descriptions
 from anymetal.msl.diagnostics import Problem, raise_problems
-from anymetal.msl.entry import entry_text
+from anymetal.msl.entry import entry_kernel, entry_text
 from anymetal.msl.initialisers import UnknownValue, evaluate_initialisers
 from anymetal.msl.spelling import author_name
 from anymetal.msl.strict_kernels import builtin_takes, invalid_type_text
@@ -58,6 +58,19 @@ def compile_program(
     if optimise:
         refuse_unset_constants(program, module)
     return program
+
+
+def refuse_undefined(prepared: Prepared, entries: Sequence[EntryPoint], target: Target) -> None:
+    """Raises where kernels use what nobody defines: one run of clang, and no machine code."""
+    names = [entry_kernel(entry, number) for number, entry in enumerate(entries)]
+    uses = "".join(f"{text}\n" for text, _ in names)
+    table = ", ".join(f"(void*){qualified}" for _, qualified in names)
+    kept = f'extern "C" {{ void* am_kernels[] = {{ {table} }}; }}\n' if names else ""
+    unit = make_unit(prepared, {}, entries, uses + kept)
+    result = clang.compile_to_ir(unit.text, target, fast_math=prepared.source.fast_math)
+    if not result.ok:
+        unit.raise_errors(result.messages)
+    unit.refuse_undefined(_undefined(parse(result.output), target))
 
 
 def _undefined(module: Module, target: Target) -> list[str]:

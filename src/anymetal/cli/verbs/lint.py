@@ -28,6 +28,7 @@ from anymetal.engines.compiler import Compiler
 from anymetal.engines.registry import METAL
 from anymetal.errors import AnymetalError
 from anymetal.msl.check import check_all, check_entries
+from anymetal.msl.compile import refuse_undefined
 from anymetal.nouns import EntryPoint, Prepared
 
 # Says which kernel is being compiled, how many are done, and how many there are.
@@ -108,7 +109,23 @@ def lint_file(
     except AnymetalError as error:
         return report.with_error(error, failing(prepared, step))
     report = replace(report, text="\n".join(warnings))
+    if not full:
+        try:
+            refuse_undefined(prepared, list(prepared.entry_points.values()), checking_target())
+        except AnymetalError as error:
+            return report.with_error(error, undefined(prepared))
     return _generate(report, prepared, step) if full else report
+
+
+def undefined(prepared: Prepared) -> list[str]:
+    """The kernels that use what nobody defines."""
+    found = []
+    for name, entry in prepared.entry_points.items():
+        try:
+            refuse_undefined(prepared, [entry], checking_target())
+        except AnymetalError:
+            found.append(name)
+    return found
 
 
 def failing(prepared: Prepared, step: Step = lambda *_: None) -> list[str]:

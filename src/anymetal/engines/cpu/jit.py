@@ -6,6 +6,7 @@ import functools
 import platform
 import threading
 
+from anymetal.engines.cpu.apart import bounded
 from anymetal.engines.llvm import llvm
 from anymetal.ir import parse
 from anymetal.passes.lower import bfloat
@@ -55,6 +56,7 @@ def rounds_bfloats() -> bool:
     return not x86 or any(features.get(name) for name in ("avx512bf16", "avxneconvert"))
 
 
+@bounded
 def inlined(ir: str) -> str:
     """A module with everything inlined that asks for it, variables in registers, and no more."""
     with LOCK:
@@ -75,6 +77,7 @@ def inlined(ir: str) -> str:
         return str(module)
 
 
+@bounded
 def normalised(ir: str, *, combine: bool = False) -> str:
     """A module with branches folded and loops in the one form that vectorisation reads.
 
@@ -118,6 +121,7 @@ def _run(manager: llvm.ModulePassManager, module: llvm.ModuleRef) -> None:
     manager.run(module, builder)
 
 
+@bounded
 def object_code(ir: str, level: int = 3, linked: str | None = None) -> bytes:
     """Optimises a module, coroutines included, and compiles it for this processor.
 
@@ -130,6 +134,7 @@ def object_code(ir: str, level: int = 3, linked: str | None = None) -> bytes:
         return _compiled(module, level, vectorise=True)
 
 
+@bounded
 def vector_code(ir: str) -> bytes:
     """Likewise for code that is written in vectors, and keeps its values in variables."""
     with LOCK:
