@@ -83,23 +83,27 @@ template <typename T, typename G>
   if (numbers.left_out) return;
   const float scale = step.sign * numbers.inverse_scale;
   const Rounding rounding = step.rounding;
+  // Read once: what is stored in the loop might be what `step` points to, for all a compiler knows.
+  const float rest1 = step.rest1, beta2 = step.beta2, rest2 = step.rest2;
+  const float eps = step.eps, l2 = step.l2;
+  const bool has_l2 = l2 != 0.0f, has_largest = step.amsgrad, has_master = step.master;
 
   for (uint i = chunk.begin + in_group; i < chunk.end; i += size) {
-    float value = step.master ? master[i] : float(param[i]);
+    float value = has_master ? master[i] : float(param[i]);
     float g = scale * float(gradient[i]);
-    if (step.l2 != 0.0f) g = fma(step.l2, value, g);  // 0 times infinity is NaN
-    const float m = fma(step.rest1, g - first[i], first[i]);
-    const float v = fma(step.rest2, g * g, step.beta2 * second[i]);
+    if (has_l2) g = fma(l2, value, g);  // 0 times infinity is NaN
+    const float m = fma(rest1, g - first[i], first[i]);
+    const float v = fma(rest2, g * g, beta2 * second[i]);
     first[i] = m;
     second[i] = v;
     float top = v;
-    if (step.amsgrad) {
+    if (has_largest) {
       top = v > largest[i] || isnan(v) ? v : largest[i];
       largest[i] = top;
     }
-    const float root = fma(precise::sqrt(top), numbers.root_scale, step.eps);
+    const float root = fma(precise::sqrt(top), numbers.root_scale, eps);
     value = fma(-numbers.step_size, m / root, value * numbers.decay);
-    if (step.master) master[i] = value;
+    if (has_master) master[i] = value;
     param[i] = rounded<T>(value, rounding, tensor, i);
   }
 }
