@@ -1,6 +1,8 @@
 """anymetal.linalg beside torch.linalg on the CPU: `python benchmarks/linalg.py [--json FILE]`.
 
 Ratios of minima, with the two taking turns in one run; launches are those of one call of ours.
+`--one-thread` takes processor time of one thread each, which other work on the machine does not
+change much.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -56,25 +59,44 @@ def matrices(function: str, shape: tuple[int, ...]) -> tuple[Tensor, ...]:
     return (a,)
 
 
-def timed(function: str, shape: tuple[int, ...], goal: float, rounds: int) -> Row:
+def processor_time(call: Callable[[], object], least: float = 2e-3) -> float:
+    """Milliseconds of processor time of a call, which is repeated to fill `least` seconds."""
+    started, calls = time.process_time(), 0
+    while calls == 0 or time.process_time() - started < least:
+        call()
+        calls += 1
+    return (time.process_time() - started) / calls * 1e3
+
+
+def minima(
+    contenders: dict[str, Callable[[], object]], rounds: int, one_thread: bool
+) -> tuple[float, float]:
+    """Milliseconds of ours and of torch."""
+    if not one_thread:
+        times = measure(contenders, rounds=rounds, **LONG)
+        return times["ours"].minimum / 1e3, times["torch"].minimum / 1e3
+    samples = [[processor_time(call) for call in contenders.values()] for _ in range(rounds + 1)]
+    ours, torchs = (min(column) for column in zip(*samples[1:], strict=True))
+    return ours, torchs
+
+
+def timed(function: str, shape: tuple[int, ...], goal: float, rounds: int, one_thread: bool) -> Row:
     args = matrices(function, shape)
     ours: Callable[..., object] = getattr(linalg, function)
     theirs: Callable[..., object] = getattr(torch.linalg, function)
     with watched() as launches:
         ours(*args)
     contenders = {"ours": lambda: ours(*args), "torch": lambda: theirs(*args)}
-    times = measure(contenders, rounds=rounds, **LONG)
-    minima = times["ours"].minimum / 1e3, times["torch"].minimum / 1e3
-    return Row(function, shape, *minima, len(launches), goal)
+    return Row(function, shape, *minima(contenders, rounds, one_thread), len(launches), goal)
 
 
-def rows(sizes: list[int], large: list[int], rounds: int) -> Iterator[Row]:
+def rows(sizes: list[int], large: list[int], rounds: int, one_thread: bool) -> Iterator[Row]:
     for size in sizes:
         for function, goal in SMALL_GOALS.items():
-            yield timed(function, (BATCH, size, size), goal, rounds)
+            yield timed(function, (BATCH, size, size), goal, rounds, one_thread)
     for size in large:
         for function, goal in LARGE_GOALS.items():
-            yield timed(function, (size, size), goal, max(3, rounds // 3))
+            yield timed(function, (size, size), goal, max(3, rounds // 3), one_thread)
 
 
 def table(found: list[Row]) -> Table:
@@ -94,9 +116,12 @@ def main() -> int:
     parser.add_argument("--sizes", nargs="*", type=int, default=[8, 16, 32])
     parser.add_argument("--large", nargs="*", type=int, default=[512])
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--one-thread", action="store_true", help="processor time of one thread")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    found = list(rows(options.sizes, options.large, options.rounds))
+    if options.one_thread:
+        torch.set_num_threads(1)
+    found = list(rows(options.sizes, options.large, options.rounds, options.one_thread))
     Console().print(table(found))
     if options.json:
         machine = asdict(describe(torch.device("cpu")))

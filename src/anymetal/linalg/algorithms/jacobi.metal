@@ -56,18 +56,16 @@ struct Symmetric {
   // What the lane of column ^ r has.
   float partner(thread const float (&values)[chunks], uint chunk, uint r) const thread {
     if constexpr (chunks == 1) return simd_shuffle_xor(values[0], ushort(r));
-    const float same = simd_shuffle_xor(values[chunk], ushort(r % lanes));
-    const float other = simd_shuffle_xor(values[chunks - 1 - chunk], ushort(r % lanes));
-    return r < lanes ? same : other;
+    const float asked = r < lanes ? values[chunk] : values[chunks - 1 - chunk];
+    return simd_shuffle_xor(asked, ushort(r % lanes));
   }
 
   // What the lane of a column of the same matrix has.
   template <typename T>
   T of_column(thread const T (&values)[chunks], uint column, uint base) const thread {
     if constexpr (chunks == 1) return simd_shuffle(values[0], ushort(base + column));
-    const T low = simd_broadcast(values[0], ushort(column % lanes));
-    const T high = simd_broadcast(values[chunks - 1], ushort(column % lanes));
-    return column < lanes ? low : high;
+    const T asked = column < lanes ? values[0] : values[chunks - 1];
+    return simd_broadcast(asked, ushort(column % lanes));
   }
 
   uint in_matrix(uint column) const thread { return column & (size - 1); }
@@ -514,9 +512,18 @@ inline bool is_done(threadgroup const float* a, float limit, bool relative, floa
   const uint2 blocks = pair_of(group.y, uint(shape.round), uint(shape.blocks));
   const bool by_columns = shape.m.row == 1;
   jt += index * block * block;
-  for (uint at = in_group; at < block * lanes; at += 4 * lanes) {
-    const uint i = by_columns ? at % block : at / lanes, c = by_columns ? at / block : at % lanes;
-    tile[i * lanes + c] = m[shape.m.at(group.z, row_of(blocks, i), group.x * lanes + c)];
+  // 32 numbers side by side in memory: of a column, or of a row.
+  const uint first = group.x * lanes, lane = in_group % lanes;
+  m += group.z * shape.m.matrix;
+  for (uint at = simd; at < block; at += 4) {
+    if (by_columns) {
+      const uint i = at % 2 * lanes, c = at / 2;
+      device const float* from = m + (first + c) * shape.m.column + row_of(blocks, i);
+      tile[(i + lane) * lanes + c] = from[lane];
+    } else {
+      device const float* from = m + row_of(blocks, at) * shape.m.row + first;
+      tile[at * lanes + lane] = from[lane];
+    }
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
   simdgroup_float8x8 results[2][4];
@@ -544,9 +551,15 @@ inline bool is_done(threadgroup const float* a, float limit, bool relative, floa
     for (uint j = 0; j < 4; ++j)
       simdgroup_store(results[i][j], tile + (16 * simd + 8 * i) * lanes + 8 * j, lanes);
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  for (uint at = in_group; at < block * lanes; at += 4 * lanes) {
-    const uint i = by_columns ? at % block : at / lanes, c = by_columns ? at / block : at % lanes;
-    m[shape.m.at(group.z, row_of(blocks, i), group.x * lanes + c)] = tile[i * lanes + c];
+  for (uint at = simd; at < block; at += 4) {
+    if (by_columns) {
+      const uint i = at % 2 * lanes, c = at / 2;
+      device float* to = m + (first + c) * shape.m.column + row_of(blocks, i);
+      to[lane] = tile[(i + lane) * lanes + c];
+    } else {
+      device float* to = m + row_of(blocks, at) * shape.m.row + first;
+      to[lane] = tile[at * lanes + lane];
+    }
   }
 }
 
