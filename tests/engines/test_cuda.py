@@ -187,3 +187,20 @@ def test_cpu_tensors_stay_on_the_cpu() -> None:
     x = torch.zeros(3)
     library.k(x)
     assert x.tolist() == [1, 1, 1]
+
+
+def test_recursive_functions_are_called(tmp_path: Path) -> None:
+    text = """
+uint steps(uint n) { return n < 2 ? n : steps(n - 1) + steps(n - 2); }
+kernel void k(device uint* x, uint i [[thread_position_in_grid]]) { x[i] = steps(x[i]); }
+"""
+    assemble(built(Compiler(Source(HEAD + text)), "k").ptx, tmp_path)
+
+
+def test_collective_in_a_recursive_function_is_refused() -> None:
+    text = """
+uint steps(uint n) { return n < 2 ? simd_sum(n) : steps(n - 1) + steps(n - 2); }
+kernel void k(device uint* x, uint i [[thread_position_in_grid]]) { x[i] = steps(x[i]); }
+"""
+    with pytest.raises(EngineError, match=r"could not be inlined .* passed by .cpu"):
+        built(Compiler(Source(HEAD + text)), "k")

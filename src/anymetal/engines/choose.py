@@ -105,8 +105,9 @@ def _explained(executable: E, reason: str) -> E:
 
 
 def _excluded(kernel: str, engine: str, why: Unsuitable) -> EngineError:
-    others = ", ".join(other.name for other in registry.ENGINES if other.name != engine)
-    return EngineError(
-        f"kernel '{kernel}' cannot run on the {engine} engine: {why}; "
-        f"with {settings.ENGINE.variable}={AUTO} it runs on another one ({others})"
-    )
+    names = [other.name for other in registry.ENGINES]
+    others = ", ".join(name for name in names if name != engine)
+    instead = f"with {settings.ENGINE.variable}={AUTO} it runs on another one ({others})"
+    if engine not in names:
+        instead = "with its tensors passed by .cpu() it runs there"
+    return EngineError(f"kernel '{kernel}' cannot run on the {engine} engine: {why}; {instead}")

@@ -27,7 +27,7 @@ def lower(module: Module, program: Program) -> dict[str, Any]:
     function = module.function(ENTRY)
     if any(True for _ in function.calls("am_log")):
         raise Unsuitable("os_log has no way out of an NVIDIA GPU")
-    _refuse_calls(module, program.name)
+    _refuse_calls(module)
     static_memory = sum(_shared_bytes(name) for name in module.globals)
     if static_memory > MAX_THREADGROUP_BYTES:
         raise LimitError(
@@ -47,12 +47,18 @@ def lower(module: Module, program: Program) -> dict[str, Any]:
     return metadata
 
 
-def _refuse_calls(module: Module, kernel: str) -> None:
-    """A function that was not inlined (a recursive one) may hold barriers and collectives, which
-    then wait for lanes that are elsewhere."""
+def _refuse_calls(module: Module) -> None:
+    """A recursive function is not inlined. Barriers and collectives in it would wait for lanes that
+    are elsewhere, and so would a thread's place, which is the kernel's own."""
     for function in module.functions:
-        if function.name != ENTRY:
-            raise Unsuitable(f"the function '{function.name}' could not be inlined into '{kernel}'")
+        if function.name == ENTRY:
+            continue
+        callees = (instruction.callee or "" for instruction in function.instructions())
+        if any(callee.startswith(("llvm.nvvm.", "am_")) for callee in callees):
+            raise Unsuitable(
+                f"the function '{function.name}' uses barriers, collectives or its thread's place"
+                " and could not be inlined (it is recursive or called through a pointer)"
+            )
 
 
 def _shared_bytes(name: str) -> int:
