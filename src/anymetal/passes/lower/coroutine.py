@@ -171,10 +171,11 @@ def _suspend_on_back_edge(function: Function, latch: str, header: str, name: str
 def _replace_suspends(function: Function) -> list[Site]:
     """Sites are numbered in the order in which the scheduler resumes the threads at them."""
     order, _ = loop_aware_order(graph_of(function), function.entry.label)
+    blocks = {block.label: block for block in function.blocks}
     calls = [
         call
         for label in order
-        for call in function.block(label).instructions
+        for call in blocks[label].instructions
         if call.callee == "am_suspend"
     ]
     sites = [
