@@ -97,7 +97,7 @@ def _numbers(input: Tensor, log_target: bool, **named: Any) -> dict[str, Any]:
 
 @_kl_div.gradient(
     of=["input", "target"],
-    cost=lambda grad, input, target, **_: Cost(
+    cost=lambda grad, input, target, *_, **__: Cost(
         read=input.nbytes + target.nbytes, write=input.nbytes + target.nbytes
     ),
 )
