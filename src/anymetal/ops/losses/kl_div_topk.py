@@ -71,6 +71,7 @@ def _case(rows: int, classes: int, k: int, reduction: str, log_target: bool) -> 
     results=["output", "states"],
     detached=["states"],
     cost=lambda input, *_: Cost(read=input.nbytes, write=4),
+    in_part=True,  # of the gradient: the teacher's classes are changed after all are written
 )
 def _kl_div_topk(
     input: Tensor, target: Tensor, index: Tensor, reduction: str, log_target: bool
