@@ -9,7 +9,8 @@ from anymetal.engines.cuda.engine import CudaEngine
 from anymetal.msl.frontend import MetalFrontend
 from anymetal.nouns import Source
 
-# For tensors in this machine's memory, in the order in which they are tried.
+# For tensors in this machine's memory.
+# In the order in which they are tried.
 ENGINES: tuple[Engine, ...] = (SimdgroupEngine(), ThreadEngine())
 
 # For tensors on `cuda` devices, by the least compute capability, the highest first.
