@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +13,7 @@ import torch
 
 import anymetal
 from anymetal.device import enable
+from anymetal.launch.virtual import command_queue
 
 SOURCE = """
 #include <metal_stdlib>
@@ -155,3 +160,35 @@ def test_training_is_the_same() -> None:
         return found
 
     assert losses(True) == losses(False)
+
+
+def test_check_waits_for_what_is_queued(lib: anymetal.ShaderLibrary) -> None:
+    """Also where the program never synchronises, and where a launch is late."""
+    queue = command_queue()
+    assert queue is not None
+    wild = torch.mps.compile_shader(
+        "#include <metal_stdlib>\n"
+        "kernel void past(device float* x, uint i [[thread_position_in_grid]]) { x[i + 4] = 1; }"
+    )
+    with anymetal.check(outputs=()) as report:
+        queue.submit(lambda: time.sleep(0.3))
+        wild.past(torch.zeros(4, device="mps"), threads=4)
+        assert not report.launches
+    assert report.launches == {"past": 1}
+    assert [finding.kind for finding in report.findings] == ["out_of_bounds"]
+
+
+@pytest.mark.parametrize("wait", [torch.mps.synchronize, lambda: torch.ones(2, device="mps").cpu()])
+def test_interrupt_while_waiting_is_raised(
+    lib: anymetal.ShaderLibrary, wait: Callable[[], object]
+) -> None:
+    queue = command_queue()
+    assert queue is not None
+    queue.submit(lambda: time.sleep(2))
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        wait()
+        time.sleep(1)  # the interrupt comes as soon as Python goes on
+    assert time.monotonic() - start < 1.5
+    queue.wait()

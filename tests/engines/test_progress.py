@@ -1,4 +1,4 @@
-"""Threadgroups that wait for each other: what docs/engines.md promises about progress."""
+"""Threadgroups that wait for each other: what docs/reliability.md promises about progress."""
 
 from __future__ import annotations
 

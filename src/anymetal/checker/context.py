@@ -16,7 +16,7 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -62,6 +62,8 @@ class ActiveCheck:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for wait in _waits:
+            wait()
         with _lock:
             _entered.remove(self)
         # Not ContextVar.reset: a fixture or a task may leave in another context than it entered.
@@ -105,7 +107,13 @@ def check(
 
 _lock = threading.Lock()
 _entered: list[ActiveCheck] = []
+_waits: list[Callable[[], None]] = []
 _mine: ContextVar[ActiveCheck | None] = ContextVar("anymetal check", default=None)
+
+
+def wait_before_leaving(wait: Callable[[], None]) -> None:
+    """Calls `wait` where a check ends: launches that are queued until then belong to it."""
+    _waits.append(wait)
 
 
 def active() -> ActiveCheck | None:

@@ -13,6 +13,7 @@ from anymetal.checker import records
 from anymetal.checker.silence import comments_above
 from anymetal.engines.contract import Engine, Executable
 from anymetal.engines.cpu import jit
+from anymetal.engines.cpu.lowering import refuse_large_frames
 from anymetal.engines.cpu.runtime import Runtime, start_runtime
 from anymetal.engines.cpu.target import HOST
 from anymetal.engines.cpu.threads.engine import Layout, Listener, ThreadEngine, ThreadExecutable
@@ -205,6 +206,7 @@ class Checked:
         inlined = jit.inlined(str(raw))
         module = parse(inlined)
         refuse_unset_constants(program, module)
+        refuse_large_frames(module, program)  # their shadows would be as large
         places = _Places(program, DebugInfo(module))
         read_only = {a.index for a in program.arguments if a.is_const and a.index is not None}
         instrumented = Instrument(module, clang.INPUT_NAME, read_only, _STATE_BYTES).run()

@@ -7,6 +7,7 @@ on. Operators of torch wait for it, through the callback that the C++ library is
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import os
 import threading
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 Work = Callable[[], None]
+_RETURNED = 0.01  # seconds after which a callback has surely returned to Python
 DrainFunction = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int)
 
 
@@ -29,6 +31,7 @@ class CommandQueue:
         self._reported: Any = None
         self._changed = threading.Condition()
         self._busy = False
+        self._interrupted = False
         self._worker: threading.Thread | None = None
         self.callback = DrainFunction(self._drain)
         os.register_at_fork(after_in_child=self._forget)
@@ -78,7 +81,15 @@ class CommandQueue:
 
     def _drain(self, synchronize: int) -> int | None:
         """Called by C++: wait, and when it synchronises, hand over the first error."""
-        self.wait()
+        if self._interrupted:
+            return None
+        try:
+            self.wait()
+        except KeyboardInterrupt:
+            # Nothing can be raised through C++: it is raised when Python goes on.
+            self._interrupted = True
+            threading.Timer(_RETURNED, self._interrupt).start()
+            return None
         with self._changed:
             if synchronize and self._errors:
                 self._reported = ctypes.create_string_buffer(self._errors[0].encode())
@@ -88,6 +99,10 @@ class CommandQueue:
             if not self._errors and not self._work:
                 self._native.anymetal_device_set_queued(0)
             return None
+
+    def _interrupt(self) -> None:
+        self._interrupted = False
+        _thread.interrupt_main()
 
     def _forget(self) -> None:
         """A forked child has no worker, and its parent's launches are not its own."""

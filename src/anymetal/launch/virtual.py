@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from anymetal.checker.context import wait_before_leaving
+
 
 class Queue(Protocol):
     """What a launch needs of the device's command queue."""
@@ -16,6 +18,9 @@ class Queue(Protocol):
 
     def submit(self, work: Callable[[], None]) -> None:
         """Run `work` after all that was submitted before it."""
+
+    def wait(self) -> None:
+        """Return when everything submitted has run."""
 
     def report(self, message: str) -> None:
         """An error to raise at the next synchronisation."""
@@ -28,6 +33,7 @@ def use_queue(queue: Queue) -> None:
     """From now on tensors on `mps` are host memory, and their launches go through this queue."""
     global _queue  # noqa: PLW0603  (the device is enabled for the whole process)
     _queue = queue
+    wait_before_leaving(queue.wait)
 
 
 def command_queue() -> Queue | None:

@@ -47,7 +47,7 @@ def lower(module: Module, program: Program) -> tuple[dict[str, Any], dict[int, t
             f"the limit is {MAX_THREADGROUP_BYTES}",
             _first_beyond(program, places),
         )
-    _refuse_large_frames(module, program)
+    refuse_large_frames(module, program)
     run(module, _arithmetic())
     metadata = {
         "name": program.name,
@@ -60,7 +60,7 @@ def lower(module: Module, program: Program) -> tuple[dict[str, Any], dict[int, t
     return metadata, places
 
 
-def _refuse_large_frames(module: Module, program: Program) -> None:
+def refuse_large_frames(module: Module, program: Program) -> None:
     """What a thread declares must fit on the stack that kernels run on, for 32 threads at once."""
     layout = module.layout()
     for function in module.functions:
