@@ -46,12 +46,13 @@ def launch(kernel: Kernel) -> dict[str, Contents]:
     library = anymetal.compile_shader(source([(NAME, kernel)]))
     buffers = [memory for memory in kernel.memories if memory.space != "threadgroup"]
     packed = {memory.name: pack(kernel, memory) for memory in buffers}
-    moved = {m.name: as_tensor(packed[m.name]).cuda() for m in buffers if m.space != "scalar"}
+    moved = {m.name: as_tensor(m, packed[m.name]).cuda() for m in buffers if m.space != "scalar"}
     arguments = [packed[m.name].item() if m.space == "scalar" else moved[m.name] for m in buffers]
     getattr(library, NAME)(*arguments, threads=tuple(kernel.grid), group_size=tuple(kernel.group))
     torch.cuda.synchronize()
-    for name, tensor in moved.items():
-        as_tensor(packed[name]).copy_(tensor.cpu())
+    for m in buffers:
+        if m.name in moved:
+            as_tensor(m, packed[m.name]).copy_(moved[m.name].cpu())
     return {m.name: {"": unpack(m, packed[m.name])} for m in buffers if m.space in WRITTEN}
 
 

@@ -79,7 +79,8 @@ def launch(library: anymetal.ShaderLibrary, name: str, kernel: Kernel) -> dict[s
     buffers = [memory for memory in kernel.memories if memory.space != "threadgroup"]
     packed = {memory.name: pack(kernel, memory) for memory in buffers}
     arguments = [
-        packed[m.name].item() if m.space == "scalar" else as_tensor(packed[m.name]) for m in buffers
+        packed[m.name].item() if m.space == "scalar" else as_tensor(m, packed[m.name])
+        for m in buffers
     ]
     getattr(library, name)(*arguments, threads=tuple(kernel.grid), group_size=tuple(kernel.group))
     return {m.name: {"": unpack(m, packed[m.name])} for m in buffers if m.space in WRITTEN}
@@ -104,11 +105,13 @@ def unpack(memory: Memory, array: Array) -> Array:
     return array
 
 
-def as_tensor(array: Array) -> torch.Tensor:
+def as_tensor(memory: Memory, array: Array) -> torch.Tensor:
     """Over the same memory; types that torch lacks go in as integers of their size."""
     if array.dtype.names:
         return torch.from_numpy(array.view(np.uint8))
     flat = array.reshape(-1)
+    if element(memory.type) == "bfloat":
+        return torch.from_numpy(flat.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(flat.view(f"i{flat.itemsize}") if flat.dtype.kind == "u" else flat)
 
 
