@@ -23,7 +23,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 TESTS ?= tests
 # Neighbouring tests launch the same kernels: a worker starts with a contiguous half of them.
-WORKERS := -n auto --dist worksteal
+# There are half as many again as processors, since some tests wait for others' builds and limits.
+WORKERS := -n $(shell $(PYTHON) -c 'import os; print(os.cpu_count() * 3 // 2)') --dist worksteal
 
 # Kernels of tests are left as they are: what is said of them names their lines.
 C_SOURCES = $(shell find src/anymetal/msl/include -type f) \

@@ -111,7 +111,7 @@ def test_operator_has_cases_with_and_without_elements(name: str) -> None:
 @each_dtype
 def test_result_is_as_near_to_float64_as_torchs(name: str, dtype: torch.dtype) -> None:
     operator = OPERATORS[name]
-    for case in cases_of(operator, dtype, 3):
+    for case in cases_of(operator, dtype, 2):
         args, keywords = made(case, dtype)
         judge(
             results_of(operator, fresh(args), keywords),
@@ -247,7 +247,7 @@ def offset(tensor: torch.Tensor, elements: int = 1) -> tuple[torch.Tensor, torch
 @each_operator
 def test_offset_views_over_a_sentinel(name: str) -> None:
     operator = OPERATORS[name]
-    for case in some(operator, 3):
+    for case in some(operator, 2):
         args, keywords = made(case, torch.float16)
         exact = exact_call(operator, args, keywords)
         torchs = own_results(operator, args, keywords)
