@@ -11,7 +11,7 @@ import torch
 
 import anymetal
 from anymetal import ShaderLibrary, compile_shader
-from anymetal.launch.structs import Layout, Structs, reflected
+from anymetal.launch.structs import Fixed, Layout, Structs, reflected
 from anymetal.nouns import Argument, Source
 
 SOURCE = """
@@ -102,6 +102,16 @@ def test_named_values_arrive_whatever_their_order(lib: ShaderLibrary, values: ob
     out = torch.zeros(4)
     lib.plain(out, 0, values, threads=1)
     assert out.tolist() == [4e9, 2, -3, 0.5]
+
+
+def test_values_that_do_not_change_are_packed_once(lib: ShaderLibrary) -> None:
+    numbers = lib.plain.arguments[1]
+    first, other = Layout("plain", numbers), Layout("other", numbers)
+    values = Fixed({"m": 1, "n": 2, "k": 3, "scale": 0.5})
+    assert first.pack(values) is first.pack(values)
+    assert other.pack(values) == first.pack(dict(values)) == first.pack(values)
+    with pytest.raises(TypeError, match="got no value for field 'n'"):
+        first.pack(Fixed({"m": 1}))
 
 
 def test_every_kind_of_field_arrives(lib: ShaderLibrary) -> None:

@@ -77,8 +77,11 @@ def _refused(kernel: str, group_size: Extent, group: Sizes, limit: int) -> Value
 
 def _extent(kernel: str, value: Extent, name: str) -> tuple[Sizes, int]:
     """Three sizes, and how many of them the caller gave."""
+    sizes: tuple[int, ...]
     if type(value) is int:
-        sizes: tuple[int, ...] = (value,)
+        if 0 <= value <= _UINT32_MAX:
+            return (value, 1, 1), 1
+        sizes = (value,)
     else:
         try:
             sizes = tuple(as_index(size) for size in _as_sequence(value))

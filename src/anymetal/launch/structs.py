@@ -48,6 +48,14 @@ class Layout:
 
     def pack(self, values: Any) -> bytes:
         """The struct's bytes, padded to whole words of 64 bits."""
+        if type(values) is not Fixed:
+            return self._pack(values)
+        data = values.packed.get(self)
+        if data is None:
+            data = values.packed[self] = self._pack(values)
+        return data
+
+    def _pack(self, values: Any) -> bytes:
         named = as_mapping(values)
         try:
             if self._is_flat and len(named) == len(self._names):
@@ -111,6 +119,17 @@ class Layout:
     def _fail(self, kind: type[Exception], message: str) -> NoReturn:
         place = f"argument '{self._argument.name}' (buffer {self._argument.index})"
         raise kind(f"{self._kernel}: {place} {message}")
+
+
+class Fixed(dict[str, Any]):
+    """Values by name that nobody changes: they are packed once for each struct that takes them.
+
+    Who launches the same shapes again and again keeps one.
+    """
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.packed: dict[Layout, bytes] = {}
 
 
 class _Member:
@@ -191,17 +210,12 @@ def _nested(value: Any, extents: Sequence[int]) -> Iterator[Any]:
 
 def is_named(value: object) -> bool:
     """Whether an argument is values by name: a mapping, a dataclass or a NamedTuple."""
-    return (
-        type(value) is dict
-        or isinstance(value, Mapping)
-        or hasattr(value, "_asdict")
-        or is_dataclass(value)
-    )
+    return isinstance(value, dict | Mapping) or hasattr(value, "_asdict") or is_dataclass(value)
 
 
 def as_mapping(values: Any) -> Mapping[str, Any]:
     """Values by name; a TypeError for what has none."""
-    if type(values) is dict or isinstance(values, Mapping):
+    if isinstance(values, dict | Mapping):
         return values
     if hasattr(values, "_asdict"):
         named: Mapping[str, Any] = values._asdict()

@@ -40,18 +40,19 @@ def _reference(A: Tensor, *, upper: bool = False, raising: str = "") -> tuple[Te
 def _cholesky_ex(A: Tensor, *, upper: bool = False, raising: str = "") -> tuple[Tensor, Tensor]:
     """`raising` names the function in whose name a failure is raised; empty, none is."""
     check_matrix((raising or "cholesky_ex").removeprefix("linalg."), "A", A, square=True)
-    return A.new_empty(A.shape), A.new_empty(A.shape[:-2], dtype=torch.int32)
+    info = torch.empty(A.shape[:-2], dtype=torch.int32, device=A.device)
+    return torch.empty_like(A, memory_format=torch.contiguous_format), info
 
 
 @_cholesky_ex.run
 def _(output: tuple[Tensor, Tensor], A: Tensor, *, upper: bool = False, raising: str = "") -> None:
     a = flat(A)
     room = room_in(output[0])
-    info = algorithm.factor(a.mT if upper else a, room.mT if upper else room)
+    info = output[1]
+    algorithm.factor(a.mT if upper else a, room.mT if upper else room, info.view(-1))
     deliver(output[0], room)
-    output[1].copy_(info.reshape(output[1].shape))
     if raising:
-        raise_failed(output[1], raising, _words)
+        raise_failed(info, raising, _words)
 
 
 def _words(order: int) -> str:

@@ -307,7 +307,8 @@ def _solve_ex(
     check_together(name, A, "B", B)
     check_equation(name, A, B, left=left)
     batch = batch_of(A, B)
-    return B.new_empty(*batch, *B.shape[-2:]), A.new_empty(A.shape[:-2], dtype=torch.int32)
+    info = torch.empty(A.shape[:-2], dtype=torch.int32, device=A.device)
+    return B.new_empty(*batch, *B.shape[-2:]), info
 
 
 @_solve_ex.run
@@ -318,8 +319,10 @@ def _(
     n, columns = B.shape[-2:] if left else (B.shape[-1], B.shape[-2])
     if result.numel() and algorithm.is_small(n, columns) and A.shape[:-2] == result.shape[:-2]:
         room = room_in(result)
-        a, b, x = (flat(m) if left else flat(m).mT for m in (A, B.expand(result.shape), room))
-        info.copy_(algorithm.solve_small(a, b, x).reshape(info.shape))
+        a, b, x = flat(A), flat(B if B.shape == result.shape else B.expand(result.shape)), room
+        if not left:
+            a, b, x = a.mT, b.mT, x.mT
+        algorithm.solve_small(a, b, x, info.view(-1))
         deliver(result, room)
     else:
         factors, pivots, found = algorithm.factor(flat(A))
@@ -406,7 +409,7 @@ def _(output: tuple[Tensor, Tensor], A: Tensor, *, raising: str = "") -> None:
     inverse, info = output
     if inverse.numel() and algorithm.is_small(*A.shape[-2:]):
         room = room_in(inverse)
-        info.copy_(algorithm.solve_small(flat(A), None, room).reshape(info.shape))
+        algorithm.solve_small(flat(A), None, room, info.view(-1))
         deliver(inverse, room)
     else:
         factors, pivots, found = algorithm.factor(flat(A))

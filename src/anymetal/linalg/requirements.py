@@ -77,7 +77,7 @@ def raise_failed(
     info: Tensor, name: str, words: Callable[[int], str], kind: type[Exception] = LinAlgError
 ) -> None:
     """Raises for the first matrix whose info is not 0; this waits for the device."""
-    if not bool(info.any()):
+    if not bool(torch.count_nonzero(info)):
         return
     failed = info.reshape(-1).nonzero()
     index = int(failed[0])

@@ -19,6 +19,9 @@ from small_kernels import (
 )
 
 from anymetal.ir import type_of
+from anymetal.machine.layout import Simdgroup, Thread
+from anymetal.machine.table import offset_of
+from anymetal.passes.simdgroup import exchange
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.memory import mangled
 
@@ -280,6 +283,38 @@ def test_arrays_that_are_handed_on_are_a_copy_a_lane() -> None:
     declared = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
     found = results(body, range(32), before=declared)[:32]
     assert found == [lane - 0x01010101 for lane in range(32)]
+
+
+# Each lane leaves a number in the simdgroup's table, and takes that of the lane which its word of
+# the input names.
+EXCHANGE = f"""{VARYING}{LANE}
+  %simd.place = getelementptr i8, ptr %self, i64 {offset_of(Thread, "simd")}
+  %simd = load ptr, ptr %simd.place, align 8
+  %table = getelementptr i8, ptr %simd, i64 {offset_of(Simdgroup, "outputs")}
+  %l = zext i32 %lane to i64
+  %mine = getelementptr i32, ptr %table, i64 %l
+  %number = mul i32 %lane, 3
+  store i32 %number, ptr %mine, align 4
+  %low = and i32 %x, 31
+  %from = zext i32 %low to i64
+  %theirs = getelementptr i32, ptr %table, i64 %from
+  %y = load i32, ptr %theirs, align 4{stored("i32", "%y")}"""
+
+
+@pytest.mark.parametrize("permutes", [True, False])
+def test_lanes_take_what_others_left(permutes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if permutes and not exchange.has_permutation():
+        pytest.skip("this processor has no permutation of 32 elements")
+    monkeypatch.setattr(exchange, "has_permutation", lambda: permutes)
+    text = vectorised(EXCHANGE)
+    assert text.count("call <16 x i32> @llvm.x86.avx512.vpermi2var.d.512") == 2 * permutes
+    assert ("call <32 x i32> @llvm.masked.gather" in text) == (not permutes)
+    for threads in (32, 7):
+        wanted = [(11 * lane + 5) % 40 for lane in range(32)]
+        found = results(EXCHANGE, wanted, threads=threads)[:threads]
+        there = [w % 32 for w in wanted[:threads]]
+        pairs = zip(found, there, strict=True)
+        assert all(number == 3 * lane for number, lane in pairs if lane < threads)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from anymetal.linalg.algorithms.matrices import (
@@ -11,7 +13,8 @@ from anymetal.linalg.algorithms.matrices import (
     kernel_file,
     layout,
     order,
-    simdgroups_for,
+    planned,
+    run_planned,
     subtract_product,
     threads_of,
 )
@@ -23,18 +26,18 @@ _TILE = 80
 _HEIGHT = 96
 
 
-def factor(a: torch.Tensor, lower: torch.Tensor) -> torch.Tensor:
-    """Fills L for a batch of matrices, of which the lower triangles are read; gives info."""
-    batch, n, _ = a.shape
-    info = torch.zeros(batch, dtype=torch.int32, device=a.device)
+def factor(a: torch.Tensor, lower: torch.Tensor, info: torch.Tensor) -> None:
+    """Fills L and info for a batch of matrices, of which the lower triangles are read."""
+    n = a.shape[-1]
     if a.numel() == 0:
-        return info
+        info.zero_()
+        return
     if n <= SIMDGROUP:
-        _small(a, lower, info)
-        return info
+        run_planned(KERNELS, _small(a, lower), a, lower, info)
+        return
     if n <= _TILE:
         _panel("cholesky_tile", a, lower, info, 0)
-        return info
+        return
     work = a.clone(memory_format=torch.contiguous_format)
     lower.zero_()
     for start in range(0, n, PANEL):
@@ -43,23 +46,24 @@ def factor(a: torch.Tensor, lower: torch.Tensor) -> torch.Tensor:
         _panel("cholesky_rows", work[:, start:, here], lower[:, start:, here], info, start)
         solved = lower[:, below, here]
         subtract_product(work[:, below, below], solved, solved.mT)
-    return info
 
 
-def _small(a: torch.Tensor, lower: torch.Tensor, info: torch.Tensor) -> None:
+@planned
+def _small(a: torch.Tensor, lower: torch.Tensor) -> tuple[str, int, dict[str, Any]]:
     batch, n, _ = a.shape
     size = columns_of_lanes(n)
     upper, u = a.mT, lower.mT
-    shape = {
-        "n": n,
-        "matrices": batch,
-        "from": order(upper, size),
-        "to": order(u, size),
-        "a": layout(upper),
-        "u": layout(u),
-    }
-    KERNELS.kernel(f"cholesky_{size}", a.device)(
-        a, lower, info, shape, threads=simdgroups_for(batch, size), group_size=SIMDGROUP
+    return (
+        "cholesky",
+        size,
+        {
+            "n": n,
+            "matrices": batch,
+            "from": order(upper, size),
+            "to": order(u, size),
+            "a": layout(upper),
+            "u": layout(u),
+        },
     )
 
 

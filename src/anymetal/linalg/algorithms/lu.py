@@ -15,7 +15,8 @@ from anymetal.linalg.algorithms.matrices import (
     layout,
     order,
     padded,
-    simdgroups_for,
+    planned,
+    run_planned,
     subtract_product,
     threads_of,
 )
@@ -47,18 +48,7 @@ def _tile(a: torch.Tensor, pivots: torch.Tensor, info: torch.Tensor) -> torch.Te
     batch, m, n = a.shape
     lu = a.new_empty(batch, m, n)
     if max(m, n) <= SIMDGROUP:
-        size = columns_of_lanes(max(m, n))
-        shape = {"rows": m, "columns": n, "matrices": batch}
-        shape |= {"from": order(a, size), "to": order(lu, size)}
-        KERNELS.kernel(f"lu_{size}", a.device)(
-            a,
-            lu,
-            pivots,
-            info,
-            {**shape, "a": layout(a), "lu": layout(lu)},
-            threads=simdgroups_for(batch, size),
-            group_size=SIMDGROUP,
-        )
+        run_planned(KERNELS, _small(a, lu), a, lu, pivots, info)
         return lu
     threads = threads_of("lu_factor_ex", a.device)
     KERNELS.kernel("lu_tile", a.device)(
@@ -71,6 +61,15 @@ def _tile(a: torch.Tensor, pivots: torch.Tensor, info: torch.Tensor) -> torch.Te
         group_size=threads,
     )
     return lu
+
+
+@planned
+def _small(a: torch.Tensor, lu: torch.Tensor) -> tuple[str, int, dict[str, Any]]:
+    batch, m, n = a.shape
+    size = columns_of_lanes(max(m, n))
+    shape = {"rows": m, "columns": n, "matrices": batch}
+    shape |= {"from": order(a, size), "to": order(lu, size)}
+    return "lu", size, {**shape, "a": layout(a), "lu": layout(lu)}
 
 
 def _shape(rows: int, columns: int, start: int, **others: Any) -> dict[str, Any]:
@@ -144,20 +143,20 @@ def solve(
 def _solve_small(
     lu: torch.Tensor, pivots: torch.Tensor, b: torch.Tensor, *, adjoint: bool
 ) -> torch.Tensor:
-    batch, n, columns = b.shape
-    x = b.new_empty(batch, n, columns)
-    size = columns_of_lanes(n)
-    sizes = {"n": n, "matrices": batch, "columns": columns, "adjoint": adjoint}
-    KERNELS.kernel(f"lu_solve_{size}", b.device)(
-        lu,
-        pivots,
-        b,
-        x,
-        {**sizes, "lu": layout(lu), "b": layout(b), "x": layout(x)},
-        threads=simdgroups_for(batch, size),
-        group_size=SIMDGROUP,
-    )
+    x = b.new_empty(b.shape)
+    plan = _solve_plan(b, x, lu, adjoint=adjoint)
+    run_planned(KERNELS, plan, lu, pivots, b, x)
     return x
+
+
+@planned
+def _solve_plan(
+    b: torch.Tensor, x: torch.Tensor, lu: torch.Tensor, *, adjoint: bool
+) -> tuple[str, int, dict[str, Any]]:
+    batch, n, columns = b.shape
+    sizes = {"n": n, "matrices": batch, "columns": columns, "adjoint": adjoint}
+    shape = {**sizes, "lu": layout(lu), "b": layout(b), "x": layout(x)}
+    return "lu_solve", columns_of_lanes(n), shape
 
 
 def is_small(n: int, columns: int) -> bool:
@@ -165,25 +164,25 @@ def is_small(n: int, columns: int) -> bool:
     return max(n, columns) <= SIMDGROUP
 
 
-def solve_small(a: torch.Tensor, b: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
-    """Fills X with A X = B, or with the inverse of A where B is None; gives info."""
-    batch, n, columns = x.shape
-    info = torch.empty(batch, dtype=torch.int32, device=a.device)
+def solve_small(
+    a: torch.Tensor, b: torch.Tensor | None, x: torch.Tensor, info: torch.Tensor
+) -> None:
+    """Fills info, and X with A X = B or, where B is None, with the inverse of A."""
     given = x if b is None else b
+    plan = _system_plan(x, a, given, identity=b is None)
+    run_planned(KERNELS, plan, a, given, x, info)
+
+
+@planned
+def _system_plan(
+    x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, identity: bool
+) -> tuple[str, int, dict[str, Any]]:
+    batch, n, columns = x.shape
     size = columns_of_lanes(max(n, columns))
     shape = {"n": n, "columns": columns, "matrices": batch}
     shape |= {"from": order(a, size), "to": order(x, size)}
-    shape |= {"vector": _are_vectors(given, size) and _are_vectors(x, size), "identity": b is None}
-    KERNELS.kernel(f"solve_{size}", a.device)(
-        a,
-        given,
-        x,
-        info,
-        {**shape, "a": layout(a), "b": layout(given), "x": layout(x)},
-        threads=simdgroups_for(batch, size),
-        group_size=SIMDGROUP,
-    )
-    return info
+    shape |= {"vector": _are_vectors(b, size) and _are_vectors(x, size), "identity": identity}
+    return "solve", size, {**shape, "a": layout(a), "b": layout(b), "x": layout(x)}
 
 
 def _are_vectors(x: torch.Tensor, size: int) -> bool:

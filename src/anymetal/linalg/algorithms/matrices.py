@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
+from anymetal.launch.structs import Fixed
 from anymetal.ops.declare.kernel_file import KernelFile
 from anymetal.ops.declare.kernel_file import kernel_file as shared_kernel_file
 from anymetal.ops.matmul.product import Epilogue, Launch, product_of
@@ -24,12 +28,16 @@ def kernel_file(name: str) -> KernelFile:
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
     """[..., m, n] as float32 [batch, m, n]: a view where strides and dtype allow it."""
+    if tensor.dim() == 3 and tensor.dtype == torch.float32:
+        return tensor
     batch = math.prod(tensor.shape[:-2])
     return tensor.reshape(batch, *tensor.shape[-2:]).float()
 
 
 def room_in(output: torch.Tensor) -> torch.Tensor:
     """Float32 [batch, m, n] to be filled: the output itself where it can be."""
+    if output.dim() == 3 and output.dtype == torch.float32:
+        return output
     shape = (math.prod(output.shape[:-2]), *output.shape[-2:])
     if output.dtype == torch.float32:
         return output.view(shape)
@@ -38,7 +46,7 @@ def room_in(output: torch.Tensor) -> torch.Tensor:
 
 def deliver(output: torch.Tensor, result: torch.Tensor) -> None:
     """The result is in the output, or is copied there."""
-    if output.data_ptr() != result.data_ptr():
+    if output is not result and output.data_ptr() != result.data_ptr():
         output.copy_(result.reshape(output.shape))
 
 
@@ -71,9 +79,45 @@ def threads_of(operator: str, device: torch.device) -> int:
     return choose(operator, "fp32", "any", device.type, "panels").group_size
 
 
-def simdgroups_for(matrices: int, size: int) -> int:
-    """Threads for small matrices that take `size` lanes each."""
-    return -(-matrices // (SIMDGROUP // size)) * SIMDGROUP
+class Plan(NamedTuple):
+    """A launch over small matrices, but for its tensors."""
+
+    kernel: str
+    shape: Fixed
+    threads: int
+
+
+Planner = Callable[..., tuple[str, int, Mapping[str, Any]]]
+_MOST_PLANS = 4096
+
+
+def planned(make: Planner) -> Callable[..., Plan]:
+    """Makes a plan once for tensors of the same shapes and strides, and the same options.
+
+    `make(*tensors, **options)` gives the kernel's name, the lanes that a matrix of the first tensor
+    takes and the kernel's struct. For the least matrices that is as long as the launch.
+    """
+    known: dict[Any, Plan] = {}
+
+    @functools.wraps(make)
+    def plan(*tensors: torch.Tensor, **options: bool) -> Plan:
+        key = (*[(t.shape, t.stride()) for t in tensors], *options.values())
+        found = known.get(key)
+        if found is None:
+            if len(known) >= _MOST_PLANS:
+                known.clear()
+            name, size, shape = make(*tensors, **options)
+            threads = -(-tensors[0].shape[0] // (SIMDGROUP // size)) * SIMDGROUP
+            found = known[key] = Plan(f"{name}_{size}", Fixed(shape), threads)
+        return found
+
+    return plan
+
+
+def run_planned(kernels: KernelFile, plan: Plan, *tensors: torch.Tensor) -> None:
+    """Runs a plan, a simdgroup a threadgroup."""
+    kernel = kernels.kernel(plan.kernel, tensors[0].device)
+    kernel(*tensors, plan.shape, threads=plan.threads, group_size=SIMDGROUP)
 
 
 def multiply_into(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from anymetal.linalg.algorithms.matrices import (
@@ -10,7 +12,8 @@ from anymetal.linalg.algorithms.matrices import (
     kernel_file,
     layout,
     order,
-    simdgroups_for,
+    planned,
+    run_planned,
 )
 
 KERNELS = kernel_file("qr_small.metal")
@@ -22,34 +25,30 @@ def is_small(*sizes: int) -> bool:
 
 def factor(a: torch.Tensor, r: torch.Tensor, tau: torch.Tensor) -> None:
     """Fills R, with the reflections below its diagonal, and tau."""
+    run_planned(KERNELS, _factor(a, r), a, r, tau)
+
+
+@planned
+def _factor(a: torch.Tensor, r: torch.Tensor) -> tuple[str, int, dict[str, Any]]:
     batch, m, n = a.shape
     size = columns_of_lanes(n)
     shape = {"rows": m, "columns": n, "matrices": batch}
     shape |= {"from": order(a, size), "to": order(r, size)}
-    KERNELS.kernel(f"geqrf_{size}", a.device)(
-        a,
-        r,
-        tau,
-        {**shape, "a": layout(a), "r": layout(r)},
-        threads=simdgroups_for(batch, size),
-        group_size=SIMDGROUP,
-    )
+    return "geqrf", size, {**shape, "a": layout(a), "r": layout(r)}
 
 
 def both(a: torch.Tensor, q: torch.Tensor, r: torch.Tensor) -> None:
     """Fills Q and R; Q has as many columns as R has rows."""
+    run_planned(KERNELS, _both(a, q, r), a, q, r)
+
+
+@planned
+def _both(a: torch.Tensor, q: torch.Tensor, r: torch.Tensor) -> tuple[str, int, dict[str, Any]]:
     batch, m, n = a.shape
     size = columns_of_lanes(max(n, q.shape[-1]))
     shape = {"rows": m, "columns": n, "q_columns": q.shape[-1], "matrices": batch}
     shape |= {"from": order(a, size), "to": order(r, size), "to_q": order(q, size)}
-    KERNELS.kernel(f"qr_{size}", a.device)(
-        a,
-        q,
-        r,
-        {**shape, "a": layout(a), "r": layout(r), "q": layout(q)},
-        threads=simdgroups_for(batch, size),
-        group_size=SIMDGROUP,
-    )
+    return "qr", size, {**shape, "a": layout(a), "r": layout(r), "q": layout(q)}
 
 
 def reflect(
@@ -59,18 +58,17 @@ def reflect(
 
     tau is contiguous.
     """
+    run_planned(KERNELS, _reflect(result, a, tau, c, **how), a, tau, c, result)
+
+
+@planned
+def _reflect(
+    result: torch.Tensor, a: torch.Tensor, tau: torch.Tensor, c: torch.Tensor, **how: bool
+) -> tuple[str, int, dict[str, Any]]:
     batch, m, columns = result.shape
     count = tau.shape[-1]
     size = columns_of_lanes(max(columns, count))
     shape = {"rows": m, "columns": columns, "count": count, "matrices": batch, **how}
     shape |= {"from": order(a, size), "from_c": order(c, size), "to": order(result, size)}
     layouts = {"a": layout(a), "c": layout(c), "result": layout(result)}
-    KERNELS.kernel(f"reflect_{size}", a.device)(
-        a,
-        tau,
-        c,
-        result,
-        {**shape, **layouts},
-        threads=simdgroups_for(batch, size),
-        group_size=SIMDGROUP,
-    )
+    return "reflect", size, {**shape, **layouts}

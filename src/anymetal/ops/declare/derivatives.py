@@ -138,6 +138,20 @@ def _listed(result: Any) -> list[Any]:
     return [result] if isinstance(result, torch.Tensor) else list(result)
 
 
+def is_plain(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether autograd surely has nothing to do; lists are left to the careful way."""
+    if forward_ad._current_level >= 0:
+        return False
+    recording = torch.is_grad_enabled()
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(value, torch.Tensor):
+            if recording and value.requires_grad:
+                return False
+        elif isinstance(value, list | tuple):
+            return False
+    return True
+
+
 def above(operator: AnyOperator, values: dict[str, Any]) -> Any:
     """A call as autograd sees it."""
     tensors = list(tensors_of(values.values()))

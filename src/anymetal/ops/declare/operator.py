@@ -21,6 +21,7 @@ from anymetal.ops.declare.derivatives import (
     Call,
     Gradients,
     above,
+    is_plain,
     reference_gradient,
 )
 from anymetal.ops.declare.dtypes import Autocast, Mixed, called_in_one_dtype, register_autocast
@@ -123,6 +124,8 @@ class Operator(Generic[P, R]):
         if self.functional is not None and len(self.mutates) != 1:
             raise ValueError(f"operator {self.name!r}: `functional` needs one mutated argument")
         LIBRARY.define(self.signature.schema)  # type: ignore[no-untyped-call]
+        self._packet: Any = getattr(torch.ops.anymetal, self.name)
+        self.overload: Any = self._packet.default
         for key in DEVICES:
             LIBRARY.impl(self.name, self._on_device, key)  # type: ignore[no-untyped-call]
         LIBRARY.impl(self.name, self._above_autograd, "Autograd")  # type: ignore[no-untyped-call]
@@ -134,19 +137,14 @@ class Operator(Generic[P, R]):
     # --- calling ----------------------------------------------------------------------------------
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        packet = getattr(torch.ops.anymetal, self.name)
         if self.mixed is not None:
-            result = called_in_one_dtype(packet, self.mixed, args, kwargs)
+            result = called_in_one_dtype(self._packet, self.mixed, args, kwargs)
         else:
-            result = packet(*args, **kwargs)
+            result = self._packet(*args, **kwargs)
         if self.mutates:
             # As torch's own, it returns what it wrote; annotated with None, nobody looks.
             return self.signature.bind(args, kwargs)[self.mutates[0]]  # type: ignore[no-any-return]
         return result  # type: ignore[no-any-return]
-
-    @property
-    def overload(self) -> Any:
-        return getattr(torch.ops.anymetal, self.name).default
 
     @property
     def qualified(self) -> str:
@@ -294,6 +292,9 @@ class Operator(Generic[P, R]):
             return self.overload(*args, **kwargs)
 
     def _above_autograd(self, *args: Any, **kwargs: Any) -> Any:
+        if not self.mutates and is_plain(args, kwargs):
+            with torch._C._AutoDispatchBelowAutograd():
+                return self.overload(*args, **kwargs)
         return above(self, self.signature.bind(args, kwargs))
 
     def _gradient_names(self) -> list[str]:

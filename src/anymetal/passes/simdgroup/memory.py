@@ -31,7 +31,7 @@ from anymetal.ir import (
     vector,
     zero,
 )
-from anymetal.passes.simdgroup import fours
+from anymetal.passes.simdgroup import exchange, fours
 from anymetal.passes.simdgroup.facts import WIDTH, Lanes
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.together import Stretch, is_invariant, stretch_of
@@ -187,6 +187,9 @@ class Memory:
             return self._odd_load(access, odd)
         fast = self._fast_load(access)
         if fast is None:
+            exchanged = access.address.exchanged
+            if exchanged is not None and exchange.can_take(access.type):
+                return code.varying(exchange.taken(code, access.type, exchanged))
             return code.varying(self._gather(access))
         if access.address.condition is None:
             return code.varying(fast())

@@ -25,12 +25,12 @@ from anymetal.ir import (
     integer,
     poison,
 )
-from anymetal.passes.simdgroup import transfer
+from anymetal.passes.simdgroup import exchange, transfer
 from anymetal.passes.simdgroup.facts import ZERO, Facts, free_bits
 from anymetal.passes.simdgroup.facts import constant as constant_facts
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.rules import Rules
-from anymetal.passes.simdgroup.values import Code, Value, vector_type
+from anymetal.passes.simdgroup.values import Code, Exchanged, Value, vector_type
 
 Compute = Callable[[], Operand]
 
@@ -358,7 +358,11 @@ class Operations:
             return code.gep(I8, base, distance)
 
         if facts.is_varying:
-            return Value(PTR, facts, vector=self._varying_pointer(pointer, index, step, compute))
+            exchanged = None
+            if pointer.facts.is_uniform and exchange.is_table(pointer.facts, size):
+                exchanged = Exchanged(code.scalar(pointer), code.vector(index))
+            vector = self._varying_pointer(pointer, index, step, compute)
+            return Value(PTR, facts, vector=vector, exchanged=exchanged)
         base = pointer.start
         if index.facts.base is None:
             distance = index.start

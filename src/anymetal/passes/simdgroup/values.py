@@ -41,13 +41,22 @@ def vector_type(kind: Type) -> Vector:
     return vector(WIDTH, kind)
 
 
+@dataclass(frozen=True)
+class Exchanged:
+    """Addresses into the table where the lanes of a simdgroup leave values for each other."""
+
+    table: Operand
+    index: Operand  # of the lanes' elements, below 32
+
+
 @dataclass
 class Value:
     """One value in all lanes.
 
     `base` is a scalar: the value itself where it is uniform, what the offsets start from where it
     is a pattern. A pattern that may wrap around holds where `condition` does; `compute` then gives
-    the true vector. Vectors and structures that vary have `parts`.
+    the true vector. Vectors and structures that vary have `parts`. An address that varies may be
+    one in the table of what lanes have `exchanged`.
     """
 
     type: Type
@@ -57,6 +66,7 @@ class Value:
     condition: Operand | None = None
     compute: Callable[[], Operand] | None = None
     parts: list[Value] | None = None
+    exchanged: Exchanged | None = None
 
     @property
     def start(self) -> Operand:

@@ -47,6 +47,7 @@ _FRAME_ALIGNMENT = 256
 _PASSES: tuple[Pass, ...] = (replace_suspends, drop_group_loop)
 _IN_A_ROW = GroupShape(WIDTH, complete=True)
 _ANYHOW = GroupShape(0)
+_NO_LENGTHS = (0,) * THREADGROUP_ARGUMENTS
 
 
 class SimdgroupEngine:
@@ -164,8 +165,11 @@ class SimdgroupExecutable(CpuExecutable):
     def _fixed_part(
         self, threads: Sizes, group_size: Sizes, dynamic: dict[int, int] | None
     ) -> bytes:
-        lengths = tuple((dynamic or {}).get(index, 0) for index in range(THREADGROUP_ARGUMENTS))
-        ragged = any(t % g for t, g in zip(threads, group_size, strict=True))
+        lengths = _NO_LENGTHS
+        if dynamic:
+            lengths = tuple(dynamic.get(index, 0) for index in range(THREADGROUP_ARGUMENTS))
+        (x, y, z), (columns, rows, layers) = threads, group_size
+        ragged = bool(x % columns or y % rows or z % layers)
         key = (group_size, ragged, lengths)
         part = self._fixed_parts.get(key)
         if part is None:
