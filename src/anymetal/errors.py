@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anymetal.nouns import Position
@@ -38,6 +38,14 @@ class KernelFault(AnymetalError, RuntimeError):
     def __init__(self, message: str, *, overflow: bool = False) -> None:
         super().__init__(message)
         self.overflow = overflow
+
+
+class CheckError(AnymetalError, AssertionError):
+    """`check(raise_on_error=True)` has found errors; `report` has all findings."""
+
+    def __init__(self, report: Any) -> None:
+        super().__init__(str(report))
+        self.report = report
 
 
 class EngineError(AnymetalError, RuntimeError):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import torch
 
     from anymetal.checker.finding import Finding
+    from anymetal.checker.project import CheckOptions
     from anymetal.checker.report import Report
 
 _MARKER = "metal_check"
@@ -51,6 +52,7 @@ class Plan:
 
 
 _plan_key = pytest.StashKey[Plan]()
+_options_key = pytest.StashKey["CheckOptions"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,6 +64,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     }
     for suffix, meaning in flags.items():
         group.addoption(f"--metal-check{suffix}", action="store_true", help=meaning)
+    group.addoption(
+        "--metal-check-severity",
+        metavar="KIND=LEVEL",
+        action="append",
+        default=[],
+        help="what a kind of finding counts as: error, warning or off",
+    )
     for name in ("json", "sarif"):
         group.addoption(
             f"--metal-check-{name}",
@@ -158,6 +167,10 @@ class Collector:
         """Write the files, unless this is a worker, which has seen a part of the tests only."""
         if hasattr(self._config, "workerinput"):
             return
+        if self._parts:
+            from anymetal.checker.step_summary import add_to_step_summary  # noqa: PLC0415
+
+            add_to_step_summary(self._report())
         json_file = self._config.getoption("metal_check_json")
         sarif_file = self._config.getoption("metal_check_sarif")
         if json_file:
@@ -215,13 +228,27 @@ def _plan_for(item: pytest.Item) -> Plan | None:
         return None
     from anymetal.checker.report import Report  # noqa: PLC0415
 
+    usual = _usual_options(item.config)
     return Plan(
-        report=Report(options.get("severity")),
+        report=Report({**usual.severity, **(options.get("severity") or {})}),
         fails=marker is not None or not judges,
-        strict=options.get("strict", item.config.getoption("metal_check_strict")),
-        nan=options.get("nan", item.config.getoption("metal_check_nan")),
+        strict=options.get("strict", usual.strict),
+        nan=options.get("nan", usual.nan),
         outputs=options.get("outputs"),
     )
+
+
+def _usual_options(config: pytest.Config) -> CheckOptions:
+    """What the project's file and the command line ask of every checked test."""
+    if _options_key not in config.stash:
+        from anymetal.checker.project import parse_severities, project_options  # noqa: PLC0415
+
+        strict, nan = (config.getoption(f"metal_check_{name}") for name in ("strict", "nan"))
+        severity = parse_severities(config.getoption("metal_check_severity"))
+        config.stash[_options_key] = project_options(config.rootpath).with_more(
+            strict, nan, severity
+        )
+    return config.stash[_options_key]
 
 
 def _marker_options(marker: pytest.Mark) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from anymetal.checker.finding import Finding, Place
+from anymetal.checker.finding import Finding, Launched, Place
 from anymetal.nouns import Position
 
 FILE = "kernels/softmax_rows.metal"
@@ -33,6 +33,7 @@ def race(**changes: Any) -> Finding:
         buffer="partial",
         index=3,
         space="threadgroup",
+        launch=Launched(2, Position("train.py", 7, 1), "tests/test_rows.py::test_rows[5]"),
     )
     return replace(finding, **changes)
 

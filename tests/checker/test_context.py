@@ -16,6 +16,7 @@ from sightings import race, unwritten
 import anymetal
 from anymetal.checker.context import ActiveCheck, active, check
 from anymetal.checker.report import Report
+from anymetal.errors import CheckError
 
 NANOSECOND = 1e-9
 
@@ -252,3 +253,16 @@ def test_importing_the_context_is_light() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_errors_are_raised_on_request() -> None:
+    with pytest.raises(CheckError, match=r"error.race. in softmax_rows") as caught:  # noqa: SIM117
+        with check(raise_on_error=True) as report:
+            report.add(race())
+            report.add(unwritten())
+    assert caught.value.report is report
+    with check(raise_on_error=True) as report:
+        report.add(unwritten())
+    with pytest.raises(KeyError), check(raise_on_error=True) as report:
+        report.add(race())
+        raise KeyError

@@ -52,6 +52,12 @@ def test_json_has_every_field(report: Report) -> None:
         "space": "threadgroup",
         "index": 3,
         "count": 2,
+        "launch": {
+            "number": 2,
+            "test": "tests/test_rows.py::test_rows[5]",
+            "caller": {"file": "train.py", "line": 7, "column": 1},
+            "source": None,
+        },
     }
     assert (other["line"], other["access"], other["thread"]) == (36, "write", [96, 0, 0])
     assert data["silenced"][0]["reason"] == "one simdgroup only"

@@ -130,7 +130,10 @@ def test_result_tells_where_and_who() -> None:
     region = result["locations"][0]["physicalLocation"]["region"]
     assert (region["startLine"], region["startColumn"]) == (41, 9)
     assert result["properties"]["thread"] == [5, 0, 0]
-    (related,) = result["relatedLocations"]
+    related, launch = result["relatedLocations"]
+    assert launch["physicalLocation"]["artifactLocation"]["uri"] == "train.py"
+    assert launch["physicalLocation"]["region"]["startLine"] == 7
+    assert result["properties"]["test"] == "tests/test_rows.py::test_rows[5]"
     assert related["physicalLocation"]["region"]["startLine"] == 36
     assert "[kernels/softmax_rows.metal:36:5](1)" in result["message"]["text"]
     assert "threadgroup_barrier" in result["message"]["text"]

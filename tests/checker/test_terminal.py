@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 from sightings import READ, WRITE, overrun, race, unwritten
 
-from anymetal.checker.finding import Finding, Place
+from anymetal.checker.finding import Finding, Launched, Place
 from anymetal.checker.report import Report
-from anymetal.checker.terminal import plain_finding, print_report, summary, who
+from anymetal.checker.terminal import excerpt, plain_finding, print_report, summary, who
+from anymetal.nouns import Position
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -36,9 +37,12 @@ def test_race_has_two_lines_in_columns() -> None:
         "error[race] in softmax_rows: race on threadgroup 'partial' element 3",
         "  write  thread 96 of threadgroup 0, lane 0  kernels/softmax_rows.metal:36:5"
         "  partial[simd] = total;",
+        " " * 78 + "^",
         "  read   thread 5 of threadgroup 0, lane 5   kernels/softmax_rows.metal:41:9"
         "  sum += partial[i];",
+        " " * 78 + "^",
         "  partial[3], seen 3 times",
+        "  launch 2, at train.py:7, in tests/test_rows.py::test_rows[5]",
         "  Put threadgroup_barrier(mem_flags::mem_threadgroup) between lines 36 and 41.",
     ]
 
@@ -49,7 +53,8 @@ def test_single_place_seen_once() -> None:
         *["write", "thread", "176", "of", "threadgroup", "4,", "lane", "16"],
         *["kernels/softmax_rows.metal:7:5", "out[in_grid]", "=", "value;"],
     ]
-    assert lines[2] == "  out[1200]"
+    assert lines[1].index("out[") == lines[2].index("^")
+    assert lines[3] == "  out[1200]"
 
 
 def test_finding_by_no_thread_and_its_count_is_of_elements() -> None:
@@ -76,9 +81,33 @@ def test_positions_in_three_dimensions() -> None:
     assert who(replace(WRITE, thread=None, lane=None)) == "threadgroup 0"
 
 
-def test_long_excerpt_is_cut() -> None:
-    finding = race(place=replace(READ, excerpt="x" * 500))
-    assert max(map(len, plain_finding(finding).splitlines())) < 200
+def test_long_excerpt_is_cut_around_the_column() -> None:
+    for column in (1, 2, 40, 250, 470, 499, 500):
+        text = "x" * (column - 1) + "@" + "x" * (500 - column)
+        position = Position("a.metal", 3, column)
+        shown, caret = excerpt(replace(READ, excerpt=text, position=position))
+        assert caret is not None
+        assert shown[caret] == "@"
+        assert len(shown) <= 100
+        assert shown.startswith("...") == (column > 50)
+        assert shown.endswith("...") == (column < 450)
+
+
+def test_no_caret_where_the_column_is_not_in_the_line() -> None:
+    assert excerpt(replace(READ, excerpt="  short", position=Position("a", 1, 40))) == (
+        "short",
+        None,
+    )
+    assert excerpt(replace(READ, excerpt="\ty[i] = 1;", position=Position("a", 1, 2)))[1] == 0
+
+
+def test_text_without_a_file_names_the_call_that_compiled_it() -> None:
+    launch = Launched(1, None, None, Position("/work/train.py", 30, 1))
+    nowhere = replace(READ, position=Position("<shader>", 3, 1))
+    assert "  launch 1, source from /work/train.py:30" in plain_finding(
+        overrun(launch=launch, place=nowhere)
+    )
+    assert "source from" not in plain_finding(overrun(launch=launch))
 
 
 def test_pipe_is_plain_and_not_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +116,7 @@ def test_pipe_is_plain_and_not_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     text = printed(report)
     assert not ESCAPE.search(text)
     assert text == str(report) + "\n"
-    assert "between lines 36 and 41." in text.splitlines()[4]
+    assert "between lines 36 and 41." in text.splitlines()[7]
 
 
 def test_terminal_is_coloured_with_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -320,3 +320,65 @@ def test_sizes() -> None:
     assert parse_sizes("--threads", "32x8,2") == (32, 8, 2)
     with pytest.raises(typer.BadParameter):
         parse_sizes("--threads", "-1")
+
+
+def test_program_without_a_launch_has_a_status_of_its_own(tmp_path: Path) -> None:
+    Path("idle.py").write_text("import sys\nsys.exit(int(sys.argv[1]))\n")
+    assert check("idle.py", "0").exit_code == 5
+    assert check("idle.py", "3").exit_code == 3
+    assert "no kernel was launched" in check("idle.py", "0").output
+
+
+def test_module_runs_as_python_would(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(program).parent)
+    result = check("-m", "program", "1", "pass", "-x")
+    assert result.exit_code == 1
+    assert "program ['1', 'pass', '-x'] beside" in result.output
+    assert "error[out_of_bounds] in shift" in result.output
+    result = check("-m", "no_such_module")
+    assert result.exit_code == 1
+    assert "No module named no_such_module" in result.output
+
+
+def test_severity_from_the_command_line_and_the_project(program: str, tmp_path: Path) -> None:
+    assert check("--severity", "out_of_bounds=warning", program, "1").exit_code == 0
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.anymetal.severity]\nout_of_bounds = 'off'\nunwritten_output = 'error'\n"
+    )
+    result = check(program, "1")
+    assert result.exit_code == 1
+    assert "error[unwritten_output]" in result.output
+    assert "out_of_bounds" not in result.output
+    assert check("--severity", "unwritten_output=off", program, "1").exit_code == 0
+    result = check("--severity", "unwriten=off", program, "1")
+    assert result.exit_code == 2
+    assert "no kind" in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import torch\nprint(torch.backends.mps.is_available())\n", True),
+        ("import torch\ntorch.zeros(3, device='mps')\n", True),
+        ("print('mps')\n", False),
+    ],
+)
+def test_program_that_misses_mps_is_told(text: str, told: bool) -> None:
+    Path("wants.py").write_text(text)
+    assert ("anymetal check --mps" in check("wants.py").output) == told
+
+
+def test_run_with_check_has_the_device(program: str) -> None:
+    text = Path(program).read_text().replace("torch.zeros(33)", "torch.zeros(33, device='mps')")
+    Path(program).write_text(text)
+    words = ["run", "--check", "-m", "program", "1"]
+    finished = subprocess.run(
+        [sys.executable, "-m", "anymetal", *words],
+        cwd=Path(program).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 1, finished.stderr
+    assert "program ['1'] beside" in finished.stdout
+    assert "error[out_of_bounds] in shift" in finished.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from anymetal.checker.finding import Finding
-from anymetal.checker.paths import repository_path
+from anymetal.checker.paths import machine_position, repository_path
 from anymetal.checker.report import Report
 from anymetal.checker.terminal import plain_finding
 
@@ -23,7 +23,7 @@ def annotation_lines(report: Report) -> list[str]:
 def annotation(finding: Finding) -> str:
     """`::error file=...,line=...,col=...,title=...::message`."""
     properties = {"title": f"{finding.kind} in {finding.kernel}"}
-    position = finding.place.position
+    position = machine_position(finding.place.position, finding.launch)
     if position:
         properties = {
             "file": repository_path(position.file),

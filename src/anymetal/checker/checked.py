@@ -6,13 +6,14 @@ import ctypes
 import math
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from anymetal.checker import records
 from anymetal.checker.argument_types import wrong_types
 from anymetal.checker.context import ActiveCheck
-from anymetal.checker.finding import Finding, Severity
+from anymetal.checker.finding import Finding, Launched, Place, Severity
+from anymetal.checker.inline_source import InlineSource
 from anymetal.checker.program import CheckedProgram
 from anymetal.checker.records import CheckedLaunch, Region
 from anymetal.checker.shadow_memory import Arena, Need
@@ -46,17 +47,35 @@ def run_checked(
     dispatch: Dispatch,
     views: Sequence[BufferView],
     check: ActiveCheck,
+    inline: InlineSource | None = None,
 ) -> None:
-    """Runs the launch and adds what it finds to the check's report."""
-    report = check.report
-    report.launch(checked.name)
-    for finding in wrong_types(checked, views):
-        report.add(finding, checked.comment)
+    """Runs the launch and adds what it finds to the check's report.
+
+    `inline` is the source, where it has no file.
+    """
+    number = check.report.launch(checked.name)
+    launched = Launched(number, check.caller, check.test, inline.call if inline else None)
+    findings = list(wrong_types(checked, views))
     with _lock:
         launch = _Launch(checked, dispatch, views, check)
-        findings = launch.run()
+        findings += launch.run()
     for finding in findings:
-        report.add(finding, checked.comment)
+        located = replace(_relocated(finding, inline), launch=launched)
+        check.report.add(located, lambda at: checked.comment(inline.back(at) if inline else at))
+
+
+def _relocated(finding: Finding, inline: InlineSource | None) -> Finding:
+    """The finding with places of the file that an inline source stands in."""
+    if inline is None:
+        return finding
+
+    def moved(place: Place) -> Place:
+        excerpt = inline.excerpt(place.position, place.excerpt)
+        return replace(place, position=inline.position(place.position), excerpt=excerpt)
+
+    other = moved(finding.other) if finding.other else None
+    scene = finding.scene and finding.scene.moved(inline.position)
+    return replace(finding, place=moved(finding.place), other=other, scene=scene)
 
 
 class _Launch:

@@ -13,6 +13,7 @@ how often each was seen, the warnings and a summary. The exit status stays the p
 from __future__ import annotations
 
 import atexit
+import copy
 import os
 import sys
 import threading
@@ -23,11 +24,16 @@ from typing import TYPE_CHECKING, Any
 
 from anymetal import settings
 from anymetal.checker.annotations import annotation_lines, wanted
+from anymetal.checker.inline_source import caller
+from anymetal.checker.project import project_options
 from anymetal.checker.report import Report, Severities, checked_severities
+from anymetal.checker.step_summary import add_to_step_summary
 from anymetal.checker.terminal import print_findings, print_rest
+from anymetal.errors import CheckError
 
 if TYPE_CHECKING:
     from anymetal.checker.finding import Finding
+    from anymetal.nouns import Position
 
 Outputs = Sequence[Any] | None
 
@@ -38,8 +44,11 @@ class ActiveCheck:
     `outputs` is None when a buffer written in part is a warning, the tensors for which it is an
     error, or () when it is nothing. `nan` asks where the first NaN or infinity was born.
     `level` is how far checked kernels are optimised; None leaves it to the setting. An object is
-    entered once.
+    entered once. A launch gets a copy that knows the line it was `called_here` from.
     """
+
+    caller: Position | None = None
+    test: str | None = None
 
     def __init__(
         self,
@@ -53,6 +62,13 @@ class ActiveCheck:
         self.outputs = _checked_outputs(outputs)
         self.nan = nan
         self._around: ActiveCheck | None = None
+
+    def called_here(self) -> ActiveCheck:
+        """The check as one launch sees it, which may run later than it is called."""
+        launch = copy.copy(self)
+        launch.caller = caller()
+        launch.test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0] or None
+        return launch
 
     def __enter__(self) -> ActiveCheck:
         self._around = _mine.get()
@@ -74,10 +90,13 @@ class ActiveCheck:
 class Check:
     """What `check()` returns: entered, it gives the report of the calls that follow."""
 
-    def __init__(self, outputs: Outputs, nan: bool, severity: Severities | None) -> None:
+    def __init__(
+        self, outputs: Outputs, nan: bool, severity: Severities | None, raise_on_error: bool
+    ) -> None:
         self._outputs = _checked_outputs(outputs)
         self._nan = nan
         self._severity = checked_severities(severity)
+        self._raise_on_error = raise_on_error
         self._entered: list[ActiveCheck] = []
 
     def __enter__(self) -> Report:
@@ -85,12 +104,19 @@ class Check:
         self._entered.append(current.__enter__())
         return current.report
 
-    def __exit__(self, *error: object) -> None:
-        self._entered.pop().__exit__(*error)
+    def __exit__(self, kind: object, *rest: object) -> None:
+        current = self._entered.pop()
+        current.__exit__(kind, *rest)
+        if self._raise_on_error and kind is None and current.report.errors:
+            raise CheckError(current.report)
 
 
 def check(
-    *, outputs: Outputs = None, nan: bool = False, severity: Severities | None = None
+    *,
+    outputs: Outputs = None,
+    nan: bool = False,
+    severity: Severities | None = None,
+    raise_on_error: bool = False,
 ) -> Check:
     """Run every kernel call inside checked.
 
@@ -101,8 +127,9 @@ def check(
     `outputs`: tensors that a launch must write completely; None makes a part left out a warning,
     () says nothing about it. `nan`: also look for the first NaN or infinity. `severity`: what a
     kind of finding counts as, for example {"uninitialised": "error", "misaligned": "off"}.
+    `raise_on_error`: raise CheckError at the end of the block where there are errors.
     """
-    return Check(outputs, nan, severity)
+    return Check(outputs, nan, severity, raise_on_error)
 
 
 _lock = threading.Lock()
@@ -132,10 +159,11 @@ def _innermost() -> ActiveCheck | None:
 
 def report_limit(check: ActiveCheck, kernel: str, error: Exception) -> None:
     """A launch that asks for more than an Apple GPU has; it does not run."""
-    from anymetal.checker.finding import Finding, Place  # noqa: PLC0415  (rarely needed)
+    from anymetal.checker.finding import Finding, Launched, Place  # noqa: PLC0415  (rarely needed)
 
     place = Place(getattr(error, "position", None), "", "launch", None, None, None)
-    check.report.add(Finding("limits", "error", kernel, str(error), place))
+    launch = Launched(sum(check.report.launches.values()) + 1, check.caller, check.test)
+    check.report.add(Finding("limits", "error", kernel, str(error), place, launch=launch))
 
 
 def _checked_outputs(outputs: Outputs) -> tuple[Any, ...] | None:
@@ -154,8 +182,9 @@ def _checked_outputs(outputs: Outputs) -> tuple[Any, ...] | None:
 
 def check_process() -> Report:
     """Check every kernel call from now on, and print what is found to stderr."""
-    report = Report(listener=_print_error)
-    ActiveCheck(report).__enter__()
+    options = project_options()
+    report = Report(options.severity, listener=_print_error)
+    ActiveCheck(report, nan=options.nan).__enter__()
     atexit.register(_print_rest, report, os.getpid())
     return report
 
@@ -173,6 +202,7 @@ def _print_rest(report: Report, process: int) -> None:
     print_rest(report, sys.stderr)
     for line in annotation_lines(report) if wanted() else ():
         print(line, file=sys.stderr)
+    add_to_step_summary(report)
 
 
 if settings.CHECK.value():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from anymetal.checker.scene import Scene
 from anymetal.nouns import Position
 
 Severity = Literal["error", "warning"]
@@ -32,12 +33,26 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Launched:
+    """The launch that a finding was first seen in: its number in the check, counted from 1, the
+    line of Python that called the kernel, and the pytest id of the test it ran in.
+
+    `source` is where a text without a file of its own was given to `compile_shader`.
+    """
+
+    number: int
+    caller: Position | None = None
+    test: str | None = None
+    source: Position | None = None
+
+
+@dataclass(frozen=True)
 class Finding:
     """One defect. `place` is the access that completes it, `other` the second one of a race.
 
     `kind` is the name of a row of `kinds`.
     `space` is the address space of the memory (device, constant, threadgroup or thread); hints name
-    the memory flags by it.
+    the memory flags by it. `scene` is what hints know of the kernel; reports do not keep it.
     """
 
     kind: str
@@ -51,6 +66,8 @@ class Finding:
     count: int = 1
     hint: str = ""
     space: str | None = None
+    launch: Launched | None = None
+    scene: Scene | None = field(default=None, compare=False, repr=False)
 
     @property
     def line(self) -> int | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from anymetal.checker.finding import Finding, Place, Triple
+from anymetal.checker.finding import Finding, Launched, Place, Triple
 from anymetal.checker.report import Report
 from anymetal.nouns import Position
 
@@ -66,6 +67,7 @@ def finding_data(finding: Finding) -> dict[str, Any]:
         "index": finding.index,
         "count": finding.count,
         "hint": finding.hint,
+        "launch": _launch_data(finding.launch) if finding.launch else None,
     }
 
 
@@ -83,6 +85,7 @@ def finding_from(data: dict[str, Any]) -> Finding:
         index=data["index"],
         count=data["count"],
         hint=data["hint"],
+        launch=_launch_from(data["launch"]) if data["launch"] else None,
     )
 
 
@@ -119,6 +122,21 @@ def _place_from(data: dict[str, Any]) -> Place:
         threadgroup=_triple(data["threadgroup"]),
         lane=data["lane"],
     )
+
+
+def _launch_data(launch: Launched) -> dict[str, Any]:
+    return {
+        "number": launch.number,
+        "test": launch.test,
+        "caller": asdict(launch.caller) if launch.caller else None,
+        "source": asdict(launch.source) if launch.source else None,
+    }
+
+
+def _launch_from(data: dict[str, Any]) -> Launched:
+    positions = (Position(**data[name]) if data[name] else None for name in ("caller", "source"))
+    caller, source = positions
+    return Launched(data["number"], caller, data["test"], source)
 
 
 def _listed(triple: Triple | None) -> list[int] | None:

@@ -277,7 +277,7 @@ class _Places:
             return Excerpt()
         above = comments_above(position, self._map.excerpt)
         self.comments |= {_line(place): text for place, text in above}
-        return Excerpt(position, (self._map.excerpt(position) or "").strip())
+        return Excerpt(position, (self._map.excerpt(position) or "").rstrip())
 
     def excerpt(self, spots: tuple[Spot, ...] | list[Spot]) -> Excerpt:
         """The innermost place that is the author's: our own headers are not."""

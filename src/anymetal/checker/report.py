@@ -74,10 +74,11 @@ class Report:
         """Whether there is an error; with `strict`, whether there is any finding."""
         return bool(self.findings if strict else self.errors)
 
-    def launch(self, kernel: str, times: int = 1) -> None:
-        """Count a launch of a kernel."""
+    def launch(self, kernel: str, times: int = 1) -> int:
+        """Count a launch of a kernel; returns how many there are by now, of all kernels."""
         with self._lock:
             self._launches[kernel] = self._launches.get(kernel, 0) + times
+            return sum(self._launches.values())
 
     def add(self, finding: Finding, excerpts: Excerpts | None = None) -> None:
         """Take in one finding, unless its kind is off or a comment in the source silences it.
@@ -87,7 +88,8 @@ class Report:
         level = self._severity.get(finding.kind, finding.severity)
         if level == "off":
             return
-        finding = replace(finding, severity=level, hint=finding.hint or hint_for(finding))
+        hint = finding.hint or hint_for(finding)
+        finding = replace(finding, severity=level, hint=hint, scene=None)
         verdict = silence.judge(finding, excerpts)
         for complaint in verdict.complaints:
             self._complain(complaint)

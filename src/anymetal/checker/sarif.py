@@ -13,9 +13,10 @@ from typing import Any
 from anymetal.checker.finding import Finding, Place
 from anymetal.checker.json_report import package_version
 from anymetal.checker.kinds import KINDS, ROWS, Kind
-from anymetal.checker.paths import uri_reference
+from anymetal.checker.paths import machine_position, uri_reference
 from anymetal.checker.report import Report
 from anymetal.checker.terminal import where, who
+from anymetal.nouns import Position
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -56,15 +57,19 @@ def _result(finding: Finding) -> dict[str, Any]:
         "ruleIndex": KINDS.index(finding.kind),
         "level": finding.severity,
         "message": {"text": _message(finding)},
-        "locations": [_location(finding.place, finding.kernel)],
+        "locations": [_location(finding, finding.place)],
         "occurrenceCount": max(1, finding.count),
         "partialFingerprints": {"anymetalDefect/v1": _fingerprint(finding)},
         "properties": _properties(finding),
     }
     if finding.other:
         described = f"{finding.other.access}, {who(finding.other)}".strip(", ")
-        related = {**_location(finding.other, finding.kernel), "id": 1}
+        related = {**_location(finding, finding.other), "id": 1}
         result["relatedLocations"] = [{**related, "message": {"text": described}}]
+    if finding.launch and finding.launch.caller:
+        physical = _physical(finding.launch.caller)
+        launch = {"physicalLocation": physical, "message": {"text": "launched here"}}
+        result.setdefault("relatedLocations", []).append({**launch, "id": 2})
     return result
 
 
@@ -78,20 +83,23 @@ def _message(finding: Finding) -> str:
     return "\n".join([*lines, finding.hint]).rstrip()
 
 
-def _location(place: Place, kernel: str) -> dict[str, Any]:
-    location: dict[str, Any] = {"logicalLocations": [{"name": kernel, "kind": "function"}]}
-    if place.position:
-        region: dict[str, Any] = {
-            "startLine": max(1, place.position.line),
-            "startColumn": max(1, place.position.column),
-        }
-        if place.excerpt:
-            region["snippet"] = {"text": place.excerpt}
-        location["physicalLocation"] = {
-            "artifactLocation": {"uri": uri_reference(place.position.file)},
-            "region": region,
-        }
+def _location(finding: Finding, place: Place) -> dict[str, Any]:
+    location: dict[str, Any] = {"logicalLocations": [{"name": finding.kernel, "kind": "function"}]}
+    position = machine_position(place.position, finding.launch)
+    if position:
+        quoted = place.excerpt.strip() if position == place.position else ""
+        location["physicalLocation"] = _physical(position, quoted)
     return location
+
+
+def _physical(position: Position, quoted: str = "") -> dict[str, Any]:
+    region: dict[str, Any] = {
+        "startLine": max(1, position.line),
+        "startColumn": max(1, position.column),
+    }
+    if quoted:
+        region["snippet"] = {"text": quoted}
+    return {"artifactLocation": {"uri": uri_reference(position.file)}, "region": region}
 
 
 def _properties(finding: Finding) -> dict[str, Any]:
@@ -103,6 +111,8 @@ def _properties(finding: Finding) -> dict[str, Any]:
         "thread": finding.thread and list(finding.thread),
         "threadgroup": finding.threadgroup and list(finding.threadgroup),
         "lane": finding.lane,
+        "launch": finding.launch and finding.launch.number,
+        "test": finding.launch and finding.launch.test,
     }
     return {name: value for name, value in known.items() if value is not None}
 

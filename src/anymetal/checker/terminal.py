@@ -1,9 +1,12 @@
 """Findings go in, text for people comes out: coloured in a terminal, plain in a pipe.
 
 error[race] in softmax_rows: race in threadgroup float partial[8], element 3
-  write  thread 96 of threadgroup 0, lane 0   softmax_rows.metal:36:5   partial[simd] = total;
+  write  thread 96 of threadgroup 0, lane 0   softmax_rows.metal:36:19  partial[simd] = total;
+                                                                                      ^
   read   thread 0 of threadgroup 0, lane 0    softmax_rows.metal:41:12  sum += partial[i];
+                                                                               ^
   partial[3], seen 7 times
+  launch 2, at train.py:30
   Put threadgroup_barrier(mem_flags::mem_threadgroup) between lines 36 and 41.
 """
 
@@ -14,12 +17,16 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from anymetal.checker.finding import Finding, Place, Triple
+from anymetal.checker.inline_source import UNNAMED
+from anymetal.checker.paths import shown_path
 from anymetal.checker.report import Report
+from anymetal.nouns import Position
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 _MOST_EXCERPT = 100
+_CUT = "..."
 _ERROR = "bold red"
 _WARNING = "bold yellow"
 _EMPHASIS = "bold"
@@ -75,8 +82,7 @@ def finding_lines(finding: Finding) -> list[Line]:
     lines = [_headline(finding)]
     places = [place for place in (finding.other, finding.place) if place and _tells(place)]
     lines += _place_lines(places)
-    detail = _detail(finding)
-    if detail:
+    for detail in filter(None, (_detail(finding), _origin(finding))):
         lines.append([Span("  "), Span(detail)])
     if finding.hint:
         lines.append([Span("  "), Span(finding.hint, _ADVICE)])
@@ -112,7 +118,7 @@ def counted(number: int, one: str, many: str = "") -> str:
 def where(place: Place) -> str:
     """`file:line:column`, or nothing."""
     position = place.position
-    return f"{position.file}:{position.line}:{position.column}" if position else ""
+    return f"{_line(position)}:{position.column}" if position else ""
 
 
 def who(place: Place) -> str:
@@ -165,19 +171,55 @@ def _tells(place: Place) -> bool:
 
 
 def _place_lines(places: Sequence[Place]) -> list[Line]:
-    """One line a place, in columns: access, thread, file and line, source text."""
-    rows = [(place.access, who(place), where(place), _excerpt(place)) for place in places]
+    """A line for each place, in columns: access, thread, file and line, source text; and a caret
+    below the column."""
+    rows = [(place.access, who(place), where(place)) for place in places]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
-    lines = []
-    for row in rows:
-        cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False) if width]
-        lines.append([Span("  " + "  ".join([*cells, ""])), Span(row[3], _EMPHASIS)])
+    lines: list[Line] = []
+    for place, row in zip(places, rows, strict=True):
+        cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True) if width]
+        front = "  " + "  ".join([*cells, ""])
+        text, caret = excerpt(place)
+        lines.append([Span(front), Span(text, _EMPHASIS)])
+        if caret is not None:
+            lines.append([Span(" " * (len(front) + caret)), Span("^", _ADVICE)])
     return lines
 
 
-def _excerpt(place: Place) -> str:
-    text = " ".join(place.excerpt.split())
-    return text if len(text) <= _MOST_EXCERPT else text[: _MOST_EXCERPT - 3] + "..."
+def excerpt(place: Place) -> tuple[str, int | None]:
+    """The place's line without its indent, and where in it the column is. A long line is cut on
+    both sides of the column."""
+    line = place.excerpt.replace("\t", " ").rstrip()
+    text = line.lstrip()
+    at = (place.column or 0) - 1 - (len(line) - len(text))
+    caret = at if 0 <= at < len(text) else None
+    if len(text) <= _MOST_EXCERPT:
+        return text, caret
+    room = _MOST_EXCERPT - 2 * len(_CUT)
+    start = min(max(0, (caret or 0) - room // 2), len(text) - room)
+    front = _CUT if start else ""
+    shown = f"{front}{text[start : start + room]}{_CUT if start + room < len(text) else ''}"
+    return shown, None if caret is None else caret - start + len(front)
+
+
+def _origin(finding: Finding) -> str:
+    """Which launch it was, who asked for it, and where its text is, if that is in no file."""
+    launch = finding.launch
+    if launch is None:
+        return ""
+    parts = [f"launch {launch.number}"]
+    if launch.caller:
+        parts.append(f"at {_line(launch.caller)}")
+    if launch.test:
+        parts.append(f"in {launch.test}")
+    position = finding.place.position
+    if launch.source and (position is None or position.file == UNNAMED):
+        parts.append(f"source from {_line(launch.source)}")
+    return ", ".join(parts)
+
+
+def _line(position: Position) -> str:
+    return f"{shown_path(position.file)}:{position.line}"
 
 
 def _detail(finding: Finding) -> str:

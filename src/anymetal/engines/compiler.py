@@ -39,10 +39,14 @@ _alive: weakref.WeakValueDictionary[str, Compiled] = weakref.WeakValueDictionary
 
 
 class Compiler:
-    """Compiles the kernels of one source, once each."""
+    """Compiles the kernels of one source, once each.
 
-    def __init__(self, source: Source) -> None:
+    `handed_over` is the call of Python that a source without a file came from.
+    """
+
+    def __init__(self, source: Source, handed_over: Position | None = None) -> None:
         self.source = source
+        self.handed_over = handed_over
         self._frontend = registry.FRONTENDS[type(source)]
         self._lock = threading.RLock()
         self._bundle = bundles.bundle_of(source)

@@ -9,6 +9,7 @@ import torch
 
 from anymetal.checker.checked import Dispatch, run_checked
 from anymetal.checker.context import ActiveCheck
+from anymetal.checker.inline_source import InlineSource
 from anymetal.checker.program import Checked, CheckedProgram
 from anymetal.checker.views import BufferView
 from anymetal.engines.compiler import Compiler
@@ -23,15 +24,18 @@ def compile_checked(
     compiler: Compiler, name: str, constants: Mapping[str, Scalar], numbers: bool, level: int
 ) -> CheckedKernel:
     """The kernel with the checker's instrumentation."""
-    return CheckedKernel(compiler.compile(name, constants, Checked(numbers, level)))
+    checked = compiler.compile(name, constants, Checked(numbers, level))
+    call = compiler.handed_over
+    return CheckedKernel(checked, InlineSource(compiler.source.text, call) if call else None)
 
 
 class CheckedKernel(BoundKernel):
     """A kernel whose calls are checked; what is found goes to the check's report."""
 
-    def __init__(self, checked: CheckedProgram) -> None:
+    def __init__(self, checked: CheckedProgram, inline: InlineSource | None) -> None:
         super().__init__(checked.executable)
         self._checked = checked
+        self._inline = inline
 
     def run(
         self,
@@ -44,7 +48,8 @@ class CheckedKernel(BoundKernel):
     ) -> None:
         assert check is not None
         dispatch = Dispatch(frame.address, grid, group, memory or {})
-        run_checked(self._checked, dispatch, list(_views(self.binder, frame, args)), check)
+        views = list(_views(self.binder, frame, args))
+        run_checked(self._checked, dispatch, views, check, self._inline)
 
 
 def _views(binder: Binder, frame: Frame, args: tuple[Any, ...]) -> Iterator[BufferView]:

@@ -113,6 +113,8 @@ class Kernel:
         next synchronisation, as on a Mac. With `cuda` tensors it is queued on the current stream.
         """
         check = active()
+        if check is not None:
+            check = check.called_here()
         try:
             device = cuda_device(args)
             if device >= 0:

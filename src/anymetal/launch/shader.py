@@ -12,6 +12,7 @@ from pathlib import Path
 
 from anymetal import settings
 from anymetal.checker.context import active, report_limit
+from anymetal.checker.inline_source import UNNAMED, caller
 from anymetal.engines import bundles
 from anymetal.engines.compiler import AnyCompiler, BundledCompiler, Compiler
 from anymetal.errors import KernelWarning, LimitError
@@ -25,7 +26,7 @@ def compile_shader(
     include_dirs: Iterable[str | os.PathLike[str]] = (),
     defines: Mapping[str, object] | None = None,
     fast_math: bool | None = None,
-    name: str = "<shader>",
+    name: str = UNNAMED,
 ) -> ShaderLibrary:
     """Compile Metal source; the kernels in it become attributes of the result.
 
@@ -51,7 +52,8 @@ def compile_shader(
             include_dirs=tuple(Path(place).absolute() for place in include_dirs),
             defines=tuple((key, _macro(value)) for key, value in (defines or {}).items()),
             fast_math=settings.FAST_MATH.value() if fast_math is None else fast_math,
-        )
+        ),
+        handed_over=caller() if name == UNNAMED else None,
     )
     for text in compiler.outline.warnings:
         warnings.warn(text, KernelWarning, stacklevel=2)

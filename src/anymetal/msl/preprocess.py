@@ -41,17 +41,17 @@ def preprocess(source: Source) -> Preprocessed:
         include_dirs=[*source.include_dirs, *_torch_include_dirs()],
         defines=source.defines,
         fast_math=source.fast_math,
-        folder=_folder_of(source),
+        folder=_folder_name(source).absolute(),
     )
     if not result.ok or "#embed" in result.messages:
         raise_preprocessor_errors(result.messages, source)
     return _Reader(source).read(result.output)
 
 
-def _folder_of(source: Source) -> Path:
+def _folder_name(source: Source) -> Path:
     """Where `#include "..."` of the main file starts from."""
     path = Path(source.name)
-    return path.parent.absolute() if path.is_file() else clang.INCLUDE_DIR
+    return path.parent if path.is_file() else clang.INCLUDE_DIR
 
 
 @cache
@@ -79,10 +79,10 @@ class _Reader:
         for line in text.split("\n"):
             if line.startswith("# ") and (marker := _MARKER.match(line)):
                 # Markers of an include end in a flag; `#line 3 "other.h"` leaves one without.
-                is_renamed = marker[3] is None and _unescape(marker[2]) != file
+                is_renamed = marker[3] is None and self._named(_unescape(marker[2])) != file
                 if is_renamed and number > 0 and file != "<stdin>":
                     self._refuse_renaming(file, number)
-                file, number = _unescape(marker[2]), int(marker[1])
+                file, number = self._named(_unescape(marker[2])), int(marker[1])
                 skip = self._enter(file)
                 continue
             if line and not skip:
@@ -100,15 +100,20 @@ class _Reader:
         text = "a '#line' directive that names a file is not supported"
         raise_problems([Problem(Position(file, number, 1), "error", text)], self.origins.excerpt)
 
+    def _named(self, file: str) -> str:
+        """clang runs in the source's folder, and names headers from there; we name them from where
+        the source's own name starts."""
+        if file == self.source.name or Path(file).is_absolute() or file.startswith("<"):
+            return file
+        return str(_folder_name(self.source) / file)
+
     def _enter(self, file: str) -> bool:
         """Notes a file on its first sight; True when its text is not the author's."""
         if file == self.source.name:
             return False
         if file.startswith("<"):
             return True
-        path = Path(file)
-        if not path.is_absolute():
-            path = _folder_of(self.source) / path
+        path = Path(file).absolute()
         if path.as_posix().startswith(self.ours):
             self.headers[path.as_posix()[len(self.ours) :]] = None
             return True

@@ -27,13 +27,17 @@ def run(
     asynchronous: Annotated[
         bool, typer.Option("--async", help="results are seen only where a Mac waits for its GPU")
     ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="check its kernels, as anymetal check --mps does")
+    ] = False,
 ) -> None:
     """Run a program written for PyTorch on a Mac: torch has a virtual mps device."""
     if missing not in ("", *get_args(settings.Missing)):
         raise typer.BadParameter(f"{missing!r}: expected run, warn or error", param_hint="missing")
     if not module and not os.path.exists(script):  # noqa: PTH110  (a zip file or folder runs too)
         raise typer.BadParameter(f"no such file: {script}", param_hint="SCRIPT")
-    command = [sys.executable, *(["-m"] if module else []), script, *(arguments or [])]
+    checker = ["-m", "anymetal", "check", "--mps"] if check else []
+    command = [sys.executable, *checker, *(["-m"] if module else []), script, *(arguments or [])]
     sys.stdout.flush()
     os.execve(command[0], command, environment(missing, asynchronous))
 

@@ -1,0 +1,85 @@
+"""One kernel of a Metal file, called as the command line describes and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from anymetal.checker.context import ActiveCheck
+from anymetal.checker.report import Report
+from anymetal.cli.kernel_arguments import parse_arguments, parse_number, parse_sizes
+from anymetal.cli.sources import Options, source_of
+from anymetal.launch.shader import compile_shader
+from anymetal.nouns import Scalar
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """One launch as the command line describes it."""
+
+    file: Path
+    options: Options
+    kernel: str | None
+    arguments: Sequence[str]
+    threads: str | None
+    group_size: str | None
+    threadgroup_memory: Sequence[str]
+    constants: Sequence[str]
+    outputs: Sequence[int]
+    seed: int
+
+
+def launch(call: KernelCall, report: Report, nan: bool) -> None:
+    """Run the kernel once; findings go to the report."""
+    source = source_of(call.file, call.options)
+    arguments = parse_arguments(call.arguments, call.seed)
+    outputs = [_output(arguments, index) for index in call.outputs] or None
+    threads = parse_sizes("--threads", call.threads) if call.threads else None
+    group_size = parse_sizes("--group-size", call.group_size) if call.group_size else None
+    memory = {int(slot): int(size) for slot, size in _pairs("--memory", call.threadgroup_memory)}
+    library = compile_shader(
+        source.text,
+        name=source.name,
+        include_dirs=source.include_dirs,
+        defines=dict(source.defines),
+    )
+    name = call.kernel or _only_kernel(call.file, dir(library))
+    kernel = library.specialize(name, _constants(call.constants))
+    with ActiveCheck(report, outputs, nan):
+        kernel(
+            *arguments, threads=threads, group_size=group_size, threadgroup_memory=memory or None
+        )
+
+
+def _only_kernel(file: Path, names: Sequence[str]) -> str:
+    if len(names) != 1:
+        known = ", ".join(names) or "none"
+        raise typer.BadParameter(f"{file} has {len(names)} kernels: pass --kernel, one of {known}")
+    return names[0]
+
+
+def _output(arguments: Sequence[object], index: int) -> object:
+    if not 0 <= index < len(arguments) or not hasattr(arguments[index], "data_ptr"):
+        raise typer.BadParameter(f"--output {index}: argument {index} is no tensor")
+    return arguments[index]
+
+
+def _constants(words: Sequence[str]) -> Mapping[int | str, Scalar]:
+    values: dict[int | str, Scalar] = {}
+    for name, text in _pairs("--constant", words):
+        number = parse_number(text)
+        if number is None:
+            raise typer.BadParameter(f"--constant {name}={text}: expected a number, true or false")
+        values[int(name) if name.isdigit() else name] = number
+    return values
+
+
+def _pairs(option: str, words: Sequence[str]) -> list[tuple[str, str]]:
+    pairs = [word.partition("=") for word in words]
+    for (name, separator, value), word in zip(pairs, words, strict=True):
+        if not (name and separator and value):
+            raise typer.BadParameter(f"{option} {word}: expected NAME=VALUE")
+    return [(name, value) for name, _, value in pairs]
