@@ -269,6 +269,25 @@ def test_stress_over_odd_sizes_and_dtypes() -> None:
         assert torch.equal(param, master.to(param.dtype))
 
 
+@pytest.mark.parametrize(
+    ("name", "options"), [("AdamW", {"amsgrad": True}), ("SGD", {"momentum": 0.9})]
+)
+def test_large_steps_run_beside_their_code(name: str, options: dict[str, Any]) -> None:
+    """Two parts, rows that lie apart, a parameter that is copied, and loading what was saved."""
+    mine, theirs = ([*parameters([(100003,)] * 11), *strided("with gaps")[0]] for _ in range(2))
+    ours = getattr(optim, name)(mine, lr=0.01, **options)
+    other = getattr(torch.optim, name)(theirs, lr=0.01, **options)
+    gradients, others = Gradients(), Gradients()
+    for i in range(4):
+        if i == 2:
+            ours.load_state_dict(copy.deepcopy(other.state_dict()))
+        gradients.set(mine)
+        others.set(theirs)
+        ours.step()
+        other.step()
+    assert difference(mine, theirs) <= BOUND
+
+
 def test_float32_gradients_of_short_parameters() -> None:
     param, grad = torch.randn(65).bfloat16(), torch.randn(65)
     state, steps = torch.zeros(2, 65), torch.zeros(1)

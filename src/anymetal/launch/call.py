@@ -14,6 +14,7 @@ from anymetal.engines import choose
 from anymetal.engines.compiler import AnyCompiler
 from anymetal.engines.contract import PLAIN, Executable, Sizes
 from anymetal.errors import Unsuitable
+from anymetal.launch.beside import Launches, launches_beside
 from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Frame
 from anymetal.launch.error_buffer import ErrorBuffer
 from anymetal.launch.shape import Extent, grid_and_group
@@ -88,15 +89,18 @@ class BoundKernel(ABC):
                 static = self.executable.static_threadgroup_memory_length
                 memory = binder.lengths(threadgroup_memory, static)
             grid, group = grid_and_group(self.name, threads, group_size, self.limit)
+            line: Queue | Launches | None
             if frame.on_device:
-                queue = command_queue()
+                line = queue = command_queue()
+            else:
+                line = launches_beside()
             if not (grid[0] and grid[1] and grid[2]):
                 pass
-            elif queue is None or not queue.asynchronous:
+            elif line is None or not line.asynchronous:
                 self.run(frame, args, grid, group, memory, check)
             else:
                 launch = (frame, args, grid, group, memory, check)
-                queue.submit(lambda: self._run_queued(launch, keep, errors, queue))
+                line.submit(lambda: self._run_queued(launch, keep, errors, queue))
                 queued = True
         finally:
             if not queued:
@@ -105,7 +109,7 @@ class BoundKernel(ABC):
             self._raise_reported(errors, queue)
 
     def _run_queued(
-        self, launch: Any, keep: list[Any], errors: ErrorBuffer | None, queue: Queue
+        self, launch: Any, keep: list[Any], errors: ErrorBuffer | None, queue: Queue | None
     ) -> None:
         """What the queue calls; it holds the arguments, and `keep`, as long as it needs them."""
         try:

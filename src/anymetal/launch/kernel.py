@@ -12,6 +12,7 @@ from anymetal.engines.compiler import AnyCompiler, Compiler
 from anymetal.engines.contract import PLAIN
 from anymetal.engines.counted import COUNTED, CountedExecutable, Counts
 from anymetal.errors import BundleError, LimitError
+from anymetal.launch.beside import at_once
 from anymetal.launch.bind import Casts
 from anymetal.launch.call import BoundKernel, PlainKernel, cuda_device
 from anymetal.launch.shape import Extent
@@ -136,5 +137,6 @@ class Kernel:
         """Run the kernel like a call, on one processor, and count what its threads do."""
         counted = self._counted
         kernel = PlainKernel(counted.executable, self.constants, self._compiler, workers=1)
-        kernel.call(None, args, **keywords)
+        with at_once():
+            kernel.call(None, args, **keywords)
         return counted.take()

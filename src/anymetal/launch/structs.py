@@ -151,6 +151,7 @@ class _Member:
         self.enumerators = dict(field.enumerators)
         unusual = scalar in ("bool", "bfloat") or bool(self.enumerators)
         self.is_plain = bool(self.code) and not self.extents and not unusual
+        self.is_row = bool(self.code) and len(self.extents) == 1 and not unusual
 
     def __str__(self) -> str:
         return self.field.type + "".join(f"[{extent}]" for extent in self.field.shape)
@@ -189,6 +190,8 @@ def _flattened(members: Sequence[_Member], values: Mapping[str, Any], into: list
         value = values[member.name]
         if member.is_plain:
             into.append(value)
+        elif member.is_row and len(value) == member.extents[0]:
+            into.extend(value)
         elif member.members:
             for item in _nested(value, member.extents) if member.extents else (value,):
                 _flattened(member.members, as_mapping(item), into)

@@ -9,11 +9,16 @@ import torch
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
+from anymetal.launch.beside import beside
+from anymetal.ops.optimizers.tables import TABLE
 from anymetal.optim.packed import MASTER, Packed, in_memory_order
 
 Tensor = torch.Tensor
 Group = dict[str, Any]
 Key = tuple[torch.device, torch.dtype, torch.dtype, bool]
+Part = tuple[Group, Key, list[torch.Tensor]]
+# Elements of a step whose launches run beside its code: some 100 microseconds.
+_LARGE = 1 << 20
 
 
 class Batch:
@@ -39,6 +44,7 @@ class Stepping(Optimizer):
     """
 
     _step_supports_amp_scaling = True
+    only_launches = True  # are what a step consists of
 
     def _row_names(self, group: Group) -> list[str]:
         """The states of a parameter in the order of rows, without master weights."""
@@ -82,15 +88,28 @@ class Stepping(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         with torch.no_grad():
-            index = 0
+            parts = [
+                (group, key, params)
+                for group in self.param_groups
+                for key, params in self._batches(group).items()
+            ]
+            if self.only_launches and _elements(parts) >= _LARGE:
+                with beside():
+                    self._update_all(_soon_begun(parts))
+            else:
+                self._update_all(parts)
             for group in self.param_groups:
-                for key, params in self._batches(group).items():
-                    rows = [self._rows(group, param) for param in params]
-                    self._update(group, Batch(key, index, params, rows))
-                    index += 1
                 if group["stochastic_rounding"]:
                     group["rounding_calls"] += 1
         return loss
+
+    def _update_all(self, parts: list[Part]) -> None:
+        for index, (group, key, params) in enumerate(parts):
+            names = [*self._row_names(group)]
+            if _has_master(group, params[0]):
+                names.append(MASTER)
+            rows = [self._rows(names, param) for param in params]
+            self._update(group, Batch(key, index, params, rows))
 
     def _batches(self, group: Group) -> dict[Key, list[Tensor]]:
         found: dict[Key, list[Tensor]] = {}
@@ -111,11 +130,8 @@ class Stepping(Optimizer):
     def _sparse_message(self) -> str:
         return f"{type(self).__name__} does not support sparse gradients"
 
-    def _rows(self, group: Group, param: Tensor) -> Tensor:
+    def _rows(self, names: list[str], param: Tensor) -> Tensor:
         """The states of a parameter; made, or put together of what was loaded."""
-        names = self._row_names(group)
-        if _has_master(group, param):
-            names.append(MASTER)
         packed_states = self.__dict__.setdefault("_packed", {})
         packed: Packed | None = packed_states.get(param)
         state = self.state[param] if names else {}
@@ -166,6 +182,21 @@ class Stepping(Optimizer):
                 for name, value in loaded["state"].get(key, {}).items():
                     if isinstance(value, Tensor) and name != "step":
                         self.state[param][name] = value.to(param.device, torch.float32)
+
+
+def _elements(parts: list[Part]) -> int:
+    return sum(param.numel() for _, _, params in parts for param in params)
+
+
+def _soon_begun(parts: list[Part]) -> list[Part]:
+    """Parts of which the first is one launch, beside which the others are prepared.
+
+    Random numbers depend on a parameter's place in its part, so where there are some, parts stay.
+    """
+    (group, key, params), *others = parts
+    if group["stochastic_rounding"] or len(params) <= TABLE:
+        return parts
+    return [(group, key, params[:TABLE]), (group, key, params[TABLE:]), *others]
 
 
 def rate(lr: float | Tensor, device: torch.device) -> dict[str, Any]:

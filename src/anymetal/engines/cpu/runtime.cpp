@@ -20,7 +20,7 @@ struct Run {
   const Launch* launch;
   unsigned groups[3];
   unsigned long total;
-  unsigned long chunk;
+  unsigned long shares;    // that what nobody has taken is divided into
   unsigned long next;      // atomic: first threadgroup nobody has taken
   unsigned long finished;  // atomic: threadgroups done, the watchdog's sign of progress
   int stop;                // atomic: an am_outcome other than AM_RUN_FINISHED
@@ -152,11 +152,23 @@ void run_group(Worker& worker, const Run& run, unsigned long number) {
 // --- a worker's share
 // ------------------------------------------------------------------------------
 
+// Takes a share of the threadgroups that nobody has taken, `first` to `end`: large ones at first,
+// whose memory a worker walks along, and single threadgroups in the end, so that all workers are
+// done at about the same time.
+bool take_share(Run& run, unsigned long& first, unsigned long& end) {
+  first = __atomic_load_n(&run.next, __ATOMIC_RELAXED);
+  do {
+    if (first >= run.total) return false;
+    unsigned long share = (run.total - first) / run.shares;
+    end = first + (share ? share : 1);
+  } while (!__atomic_compare_exchange_n(&run.next, &first, end, true, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED));
+  return true;
+}
+
 void take_groups(Worker& worker, Run& run) {
-  for (;;) {
-    unsigned long first = __atomic_fetch_add(&run.next, run.chunk, __ATOMIC_RELAXED);
-    if (first >= run.total) return;
-    unsigned long end = first + run.chunk < run.total ? first + run.chunk : run.total;
+  unsigned long first, end;
+  while (take_share(run, first, end)) {
     for (unsigned long number = first; number < end; ++number) {
       if (__atomic_load_n(&run.stop, __ATOMIC_RELAXED)) return;
       run_group(worker, run, number);
@@ -431,8 +443,7 @@ void measure(Run& run, const Launch& launch, unsigned workers) {
     run.groups[axis] = divide_up(launch.threads[axis], launch.group_size[axis]);
     run.total *= run.groups[axis];
   }
-  run.chunk = run.total / (workers * 16ul);
-  if (run.chunk == 0) run.chunk = 1;
+  run.shares = workers * 16ul;
 }
 
 // Below this many threads in the grid, waking other processors costs more than it gives.

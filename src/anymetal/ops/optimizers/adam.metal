@@ -51,8 +51,9 @@ inline float one_minus_exp(float x) {
 
 struct AdamStep {
   Table<TABLE> table;
-  uint places[TABLE];  // of its parameters among all of the call
-  float rest1;         // 1 - beta1
+  uint places[TABLE];   // of its parameters among all of the call
+  uint strides[TABLE];  // between rows of its states
+  float rest1;          // 1 - beta1
   float beta2;
   float rest2;  // 1 - beta2
   float eps;
@@ -73,11 +74,11 @@ template <typename T, typename G>
   const Chunk chunk = chunk_of(step.table, group);
   device T* param = OF_TABLE(p, chunk.tensor);
   device const G* gradient = OF_TABLE(g, chunk.tensor);
-  const ulong length = step.table.lengths[chunk.tensor];
+  const ulong stride = step.strides[chunk.tensor];
   device float* first = OF_TABLE(s, chunk.tensor);
-  device float* second = first + length;
-  device float* largest = second + length;
-  device float* master = step.amsgrad ? largest + length : largest;
+  device float* second = first + stride;
+  device float* largest = second + stride;
+  device float* master = step.amsgrad ? largest + stride : largest;
   const uint tensor = step.places[chunk.tensor];
   const Prepared numbers = prepared[tensor];
   if (numbers.left_out) return;

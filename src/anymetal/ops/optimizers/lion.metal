@@ -6,7 +6,8 @@
 
 struct LionStep {
   Table<TABLE> table;
-  uint places[TABLE];  // of its parameters among all of the call
+  uint places[TABLE];   // of its parameters among all of the call
+  uint strides[TABLE];  // between rows of its states
   Scaling scaling;
   float rest1;  // 1 - beta1, for the direction
   float rest2;  // 1 - beta2, for the momentum that is kept
@@ -28,7 +29,7 @@ template <typename T, typename G>
   device T* param = OF_TABLE(p, chunk.tensor);
   device const G* gradient = OF_TABLE(g, chunk.tensor);
   device float* momentum = OF_TABLE(s, chunk.tensor);
-  device float* master = momentum + ulong(step.table.lengths[chunk.tensor]);
+  device float* master = momentum + ulong(step.strides[chunk.tensor]);
   const float rate = RATE(step.scaling);
   const float decay = 1.0f - rate * step.weight_decay;
   const float scale = step.sign * INVERSE_SCALE(step.scaling);

@@ -7,6 +7,7 @@
 struct MuonMomentum {
   Table<TABLE> table;
   uint places[TABLE];
+  uint strides[TABLE];
   Scaling scaling;
   float rest;  // 1 - momentum
   uint nesterov;
@@ -36,6 +37,7 @@ template <typename T, typename G>
 struct MuonStep {
   Table<TABLE> table;
   uint places[TABLE];
+  uint strides[TABLE];
   Scaling scaling;
   float factors[TABLE];  // of the learning rate, by the shape of a matrix
   float weight_decay;
@@ -54,7 +56,7 @@ template <typename T, typename G>
   const Chunk chunk = chunk_of(step.table, group);
   device T* param = OF_TABLE(p, chunk.tensor);
   device const G* update = OF_TABLE(g, chunk.tensor);
-  device float* master = OF_TABLE(s, chunk.tensor) + ulong(step.table.lengths[chunk.tensor]);
+  device float* master = OF_TABLE(s, chunk.tensor) + ulong(step.strides[chunk.tensor]);
   const float rate = RATE(step.scaling);
   const float decay = 1.0f - rate * step.weight_decay;
   const float factor = rate * step.factors[chunk.tensor];

@@ -5,7 +5,8 @@
 
 struct SgdStep {
   Table<TABLE> table;
-  uint places[TABLE];  // of its parameters among all of the call
+  uint places[TABLE];   // of its parameters among all of the call
+  uint strides[TABLE];  // between rows of its states
   Scaling scaling;
   float weight_decay;
   float momentum;
@@ -30,8 +31,8 @@ template <typename T, typename G>
   device T* param = OF_TABLE(p, chunk.tensor);
   device const G* gradient = OF_TABLE(g, chunk.tensor);
   device float* momentum = OF_TABLE(s, chunk.tensor);
-  const ulong length = step.table.lengths[chunk.tensor];
-  device float* master = step.has_momentum ? momentum + length : momentum;
+  device float* master =
+      step.has_momentum ? momentum + ulong(step.strides[chunk.tensor]) : momentum;
   const float rate = RATE(step.scaling);
   const float scale = step.sign * INVERSE_SCALE(step.scaling);
   const uint tensor = step.places[chunk.tensor];

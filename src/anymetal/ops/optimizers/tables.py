@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from anymetal.launch.beside import wait_for_launches
 from anymetal.ops.declare import AnyOperator, variants
 from anymetal.ops.declare.checks import (
     FLOATS,
@@ -40,7 +41,14 @@ def check_lists(operator: str, **lists: Sequence[Tensor]) -> None:
     (name, params), (other, grads) = lists.items()
     _check_length(operator, other, grads, name, params)
     for i, (param, grad) in enumerate(zip(params, grads, strict=True)):
-        if i and _alike(param, params[0]) and _alike(grad, grads[0]) and grad.shape == param.shape:
+        if (
+            i
+            and _alike(param, params[0])
+            and _alike(grad, grads[0])
+            and param.is_contiguous()
+            and grad.is_contiguous()
+            and grad.shape == param.shape
+        ):
             continue  # as nearly all are; the checks by name take ten times as long
         check_dtype(operator, f"{name}[{i}]", param, FLOATS if i == 0 else [params[0].dtype])
         check_size(operator, f"{name}[{i}]", param)
@@ -52,11 +60,10 @@ def check_lists(operator: str, **lists: Sequence[Tensor]) -> None:
 
 
 def _alike(tensor: Tensor, first: Tensor) -> bool:
-    """Whether a tensor is contiguous, and has the dtype and device of the first."""
+    """Whether a tensor has the dtype and device of the first, and is not too large."""
     return (
         tensor.dtype == first.dtype
         and tensor.device == first.device
-        and tensor.is_contiguous()
         and tensor.numel() <= MAX_ELEMENTS
     )
 
@@ -77,11 +84,12 @@ def check_states(
     what = "a row for each state, an element for each of the parameter's"
     _check_length(operator, "states", states, "params", params)
     for i, (state, param) in enumerate(zip(states, params, strict=True)):
-        if i and _alike(state, states[0]) and state.shape == (rows, param.numel()):
+        shape = (rows, param.numel())
+        if i and _alike(state, states[0]) and state.shape == shape and has_rows(state):
             continue
         label = f"states[{i}]"
         check_dtype(operator, label, state, [torch.float32])
-        check_shape(operator, label, state, (rows, param.numel()), what)
+        check_shape(operator, label, state, shape, what)
         check_size(operator, label, state)
         check_writable(operator, label, state)
         check_device(operator, label, state, params[0])
@@ -131,6 +139,12 @@ def is_dense(tensor: Tensor) -> bool:
     return True
 
 
+def has_rows(state: Tensor) -> bool:
+    """Whether the elements of each row stand side by side; rows may lie apart."""
+    apart, beside = state.stride()
+    return beside == 1 and state.shape[1] <= apart <= MAX_ELEMENTS
+
+
 class Written:
     """Tensors that kernels write, through copies where they do not lie as kernels need."""
 
@@ -144,7 +158,12 @@ class Written:
     def contiguous(self, tensor: Tensor) -> Tensor:
         return tensor if tensor.is_contiguous() else self._copy(tensor)
 
+    def rows(self, state: Tensor) -> Tensor:
+        return state if has_rows(state) else self._copy(state)
+
     def finish(self) -> None:
+        if self._copied:
+            wait_for_launches()
         for tensor, copy in self._copied:
             tensor.copy_(copy)
 
@@ -161,6 +180,7 @@ class Entry(NamedTuple):
     grad: Tensor
     state: Tensor
     place: int  # in the lists of the call
+    stride: int  # between rows of the states
 
 
 def entries(
@@ -171,9 +191,10 @@ def entries(
     for i, (given, grad) in enumerate(zip(params, grads, strict=True)):
         if not given.numel():
             continue
-        param = written.contiguous(given)
-        state = written.contiguous(states[i]) if states else param
-        found.append(Entry(bindable(param), bindable(grad.contiguous()), bindable(state), i))
+        param = bindable(written.contiguous(given))
+        state = written.rows(states[i]) if states else param
+        stride = state.stride(0) if states else 0
+        found.append(Entry(param, bindable(grad.contiguous()), state, i, stride))
     return found
 
 
@@ -234,7 +255,8 @@ def run_tables(
         buffers = [tensor for entry in filled for tensor in entry[:3]]
         places = [entry.place for entry in filled]
         own = {name: [values[i] for i in places] for name, values in (each or {}).items()}
-        values = {"table": shape, "places": places, **own, **numbers}
+        strides = [entry.stride for entry in filled]
+        values = {"table": shape, "places": places, "strides": strides, **own, **numbers}
         run(*buffers, *extra, values, **launches.threads(shape))
 
 
