@@ -49,7 +49,7 @@ quick: $(VENV)/.developer
 	$(BIN)/python -m pytest tests/test_rooms.py tests/test_docs.py tests/launch tests/cli $(WORKERS)
 
 thorough: $(VENV)/.developer
-	ANYMETAL_TEST_ALL=1 $(BIN)/python -m pytest tests/msl tests/fuzz tests/ops tests/linalg $(WORKERS)
+	ANYMETAL_TEST_ALL=1 $(BIN)/python -m pytest tests/msl tests/fuzz tests/ops tests/linalg tests/patch $(WORKERS)
 
 checked: $(VENV)/.developer
 	ANYMETAL_TEST_FIRST_LAUNCHES=1 $(BIN)/python -m pytest tests/ops $(WORKERS)

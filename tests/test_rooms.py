@@ -16,6 +16,7 @@ ORDER = (
     "pytest_plugin",
     "cli",
     "evidence",
+    "patch",
     "optim",
     "linalg",
     "ops",

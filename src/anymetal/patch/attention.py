@@ -153,16 +153,16 @@ def mask(
     """transformers' mask of bools; None also for a window from the beginning of a sequence."""
     from transformers.masking_utils import sdpa_mask  # noqa: PLC0415
 
-    started = isinstance(q_offset, int) and q_offset == 0 and kv_offset == 0
-    whole = attention_mask is None or bool(attention_mask.all())
+    # A graph is traced for any mask, so that its values are not looked at there.
     if (
-        _windowed.get(id(config)) is config is not None
+        not torch.compiler.is_compiling()
         and allow_is_causal_skip
         and local_size is not None
+        and _windowed.get(id(config)) is config
+        and isinstance(q_offset, int)
+        and q_offset == kv_offset == 0
         and q_length == kv_length > 1
-        and started
-        and not torch.compiler.is_compiling()
-        and whole
+        and (attention_mask is None or bool(attention_mask.all()))
         and _slides(mask_function, local_size, device)
     ):
         return None

@@ -133,6 +133,8 @@ def _body(states: ast.expr | None) -> str | None:
 def _training_forward(head: Head) -> FunctionType:
     def forward(self: Any, *given: Any, **named: Any) -> Any:
         theirs = type(self).forward
+        if torch.compiler.is_compiling() or not self.training:
+            return theirs(self, *given, **named)
         call = inspect.signature(theirs).bind(self, *given, **named)
         arguments = dict(call.arguments)
         more = arguments.pop("kwargs", {})
@@ -141,7 +143,7 @@ def _training_forward(head: Head) -> FunctionType:
         kept = arguments.pop("logits_to_keep", 0)
         whole = isinstance(kept, int) and kept == 0 and _returns_dict(self, more)
         layer = getattr(self, head.layer)
-        if not (self.training and labels is not None and whole and _is_plain(layer)):
+        if labels is None or not whole or not _is_plain(layer):
             return theirs(self, *given, **named)
         states = getattr(self, head.body)(**arguments, **more)
         hidden = states.last_hidden_state
@@ -157,7 +159,7 @@ def _training_forward(head: Head) -> FunctionType:
 
 def _returns_dict(model: Any, more: dict[str, Any]) -> bool:
     wanted = more.get("return_dict", getattr(model.config, "return_dict", True))
-    return wanted is not False and not torch.compiler.is_compiling()
+    return wanted is not False
 
 
 def _is_plain(layer: nn.Module) -> bool:

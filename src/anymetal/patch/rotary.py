@@ -80,6 +80,7 @@ def _with_rotation(forward: Any) -> FunctionType:
         raise Unreadable("its forward is wrapped by a decorator")
     theirs = forward.__globals__[FUNCTION]
     around = {**forward.__globals__, FUNCTION: _rotation(theirs)}
+    del around["__name__"]  # by which torch.compile would look names up in the module itself
     made = FunctionType(
         forward.__code__, around, forward.__name__, forward.__defaults__, forward.__closure__
     )

@@ -549,7 +549,8 @@ def rope(
     frequencies[i]; or `cos` and `sin` hold them: [positions, pairs], or a row a token as [batch,
     sequence, pairs]. Tables may also be twice as wide, each angle in both places of its pair.
     """
-    call = _with_narrow_tables(Rotation(**locals()))
+    given = (q, k, cos, sin, positions, base, offset, rotary_dim, interleaved, sequence_dim)
+    call = _with_narrow_tables(Rotation(*given, frequencies))
     turned_q, turned_k = _rope(*(getattr(call, field.name) for field in fields(call)))
     return turned_q if k is None else (turned_q, turned_k)
 
