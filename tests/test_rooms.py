@@ -17,6 +17,7 @@ ORDER = (
     "cli",
     "evidence",
     "patch",
+    "overrides",
     "optim",
     "linalg",
     "ops",

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from anymetal import device, linalg, ops, optim, patch
+    from anymetal import device, linalg, ops, optim, overrides, patch
     from anymetal.checker.context import check
     from anymetal.launch.kernel import Kernel
     from anymetal.launch.shader import ShaderLibrary, compile_shader, load_library
@@ -25,6 +25,7 @@ __all__ = [
     "load_library",
     "ops",
     "optim",
+    "overrides",
     "patch",
 ]
 
@@ -39,6 +40,7 @@ _PLACES = {
     "load_library": "anymetal.launch.shader",
     "ops": None,
     "optim": None,
+    "overrides": None,
     "patch": None,
 }
 

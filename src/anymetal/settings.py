@@ -167,6 +167,25 @@ BUNDLE = Setting(
     "a file of `anymetal compile`: kernels in it run without a compiler",
 )
 
+OVERRIDES = Setting(
+    "ANYMETAL_OVERRIDES", flag, "1", "0 leaves torch's functions alone, whatever a program enables"
+)
+OVERRIDES_LOG = Setting(
+    "ANYMETAL_OVERRIDES_LOG", flag, "0", "1 logs once why a call stays with torch's own function"
+)
+OVERRIDES_STRICT = Setting(
+    "ANYMETAL_OVERRIDES_STRICT",
+    flag,
+    "0",
+    "1 raises errors of our kernels instead of calling torch's own function",
+)
+VERDICTS = Setting(
+    "ANYMETAL_VERDICTS",
+    str,
+    "",
+    "a file of `anymetal bench --verdict` that goes before the package's own",
+)
+
 ALL: tuple[Setting[Any], ...] = (
     ENGINE,
     CACHE_DIR,
@@ -182,4 +201,8 @@ ALL: tuple[Setting[Any], ...] = (
     CXX,
     POLICY,
     BUNDLE,
+    OVERRIDES,
+    OVERRIDES_LOG,
+    OVERRIDES_STRICT,
+    VERDICTS,
 )

@@ -29,6 +29,7 @@ Optional = torch.Tensor | None
     results=("output", "logsumexp"),
     detached=("logsumexp",),
     autocast=Autocast("lower", like=NAME),
+    again=True,
 )
 def _scaled_dot_product_attention(
     query: Tensor,

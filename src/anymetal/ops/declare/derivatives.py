@@ -7,9 +7,11 @@ gradients) are taken from the reference, which is made of torch's own operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch.autograd import forward_ad
@@ -65,6 +67,56 @@ class Call:
         return self._likes[name]
 
 
+class Recovery(Protocol):
+    """What a caller does about an error in a gradient of its call."""
+
+    def around(self) -> AbstractContextManager[None]:
+        """Holds while the gradient is computed."""
+
+    def instead(
+        self,
+        operator: str,
+        error: Exception,
+        reference: Callable[..., Any],
+        args: Sequence[Any],
+        named: Mapping[str, Any],
+    ) -> Any:
+        """Raises, or gives what the reference gives."""
+
+
+class _Thread(threading.local):
+    called: Recovery | None = None  # by whoever calls operators now
+    differentiating: Recovery | None = None  # by whoever called what is being differentiated
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def recovering(recovery: Recovery) -> Iterator[None]:
+    """Errors in gradients of what is called in this block, whenever they come, go to `recovery`."""
+    before, _thread.called = _thread.called, recovery
+    try:
+        yield
+    finally:
+        _thread.called = before
+
+
+@contextmanager
+def _differentiating(recovery: Recovery) -> Iterator[None]:
+    before, _thread.differentiating = _thread.differentiating, recovery
+    try:
+        with recovery.around():
+            yield
+    finally:
+        _thread.differentiating = before
+
+
+def recovery_of_gradient() -> Recovery | None:
+    """Who wants to know of an error in the gradient that this thread computes."""
+    return _thread.differentiating
+
+
 class _Recorded(torch.autograd.Function):
     """One call. Lists of tensors are laid out flat: autograd knows tensors alone."""
 
@@ -73,6 +125,7 @@ class _Recorded(torch.autograd.Function):
         values = _gathered(operator, lengths, flat)
         result = operator.below_autograd(values)
         ctx.operator, ctx.lengths = operator, lengths
+        ctx.recovery = _thread.called
         _keep(ctx, operator, values, result)
         named = zip(operator.results, _listed(result), strict=False)
         ctx.mark_non_differentiable(*(value for name, value in named if name in operator.detached))
@@ -82,7 +135,8 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
         operator = ctx.operator
-        found = operator.differentiate(_call(ctx), *gradients)
+        with nullcontext() if ctx.recovery is None else _differentiating(ctx.recovery):
+            found = operator.differentiate(_call(ctx), *gradients)
         unknown = set(found) - set(operator.names)
         if unknown:
             raise ValueError(f"{operator.name}: gradients of {sorted(unknown)}, no arguments of it")

@@ -22,6 +22,7 @@ from anymetal.ops.declare.derivatives import (
     Gradients,
     above,
     is_plain,
+    recovery_of_gradient,
     reference_gradient,
 )
 from anymetal.ops.declare.dtypes import Autocast, Mixed, called_in_one_dtype, register_autocast
@@ -79,6 +80,7 @@ class operator:
     in_part: bool = False  # writes a part of what it mutates, and no more
     no_gradient: str | None = None  # why there is none
     twice: bool = False  # gradients of gradients are those of the reference
+    again: bool = False  # a gradient that is differentiated in turn is the reference's
     mixed: Mixed | None = None
     autocast: Autocast | None = None
     dtypes: Sequence[torch.dtype] = FLOATS
@@ -108,6 +110,7 @@ class Operator(Generic[P, R]):
         self.bench, self.cost = list(declared.bench), declared.cost
         self.dtypes, self.mixed = tuple(declared.dtypes), declared.mixed
         self.autocast, self.twice = declared.autocast, declared.twice
+        self.again = declared.again
         self.no_gradient = declared.no_gradient or "none is declared"
         self.functional = declared.functional
         self.kernels = kernel_file(Path(inspect.getfile(room)).parent / declared.source)
@@ -192,7 +195,15 @@ class Operator(Generic[P, R]):
         if self.mutates:
             self._run(*args, **kwargs)
             return None
-        self._run(results, *args, **kwargs)
+        try:
+            self._run(results, *args, **kwargs)
+        except Exception as error:
+            recovery = recovery_of_gradient()
+            if recovery is None:
+                raise
+            found = recovery.instead(self.qualified, error, self.reference, args, kwargs)
+            for room, value in zip(tensors_of([results]), tensors_of([found]), strict=True):
+                room.copy_(value)
         return results
 
     def _fake(self, *args: Any, **kwargs: Any) -> Any:
@@ -284,7 +295,16 @@ class Operator(Generic[P, R]):
     def differentiate(self, call: Call, *gradients: Any) -> Gradients:
         if self._backward is None:
             raise RuntimeError(f"{self.qualified} has no gradient: {self.no_gradient}")
+        if self.again and torch.is_grad_enabled():
+            return self._differentiate_reference(call, *gradients)
         return self._backward(call, *gradients)
+
+    def _differentiate_reference(self, call: Call, *gradients: Any) -> Gradients:
+        """Gradients made of torch's operators, which can be differentiated in turn."""
+        wanted = tuple(name for name in self.names if call.needs(name))
+        values = {name: getattr(call, name) for name in self.names}
+        found: Gradients = reference_gradient(self, wanted)(values, *gradients)
+        return found
 
     def below_autograd(self, values: dict[str, Any]) -> Any:
         args, kwargs = self.signature.split(values)

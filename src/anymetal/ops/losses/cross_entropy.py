@@ -294,6 +294,7 @@ def case(
     detached=["states", "total"],
     cost=lambda input, target, *_, **__: Cost(read=input.nbytes + target.nbytes, write=4),
     autocast=Autocast("float32", like="cross_entropy_loss"),
+    again=True,
 )
 def _cross_entropy(
     input: Tensor,

@@ -57,6 +57,7 @@ def _case(shape: tuple[int, ...], **named: Any) -> Case:
     ],
     bench=[_case((256, 8192), reduction="batchmean")],
     cost=lambda input, target, **_: Cost(read=input.nbytes + target.nbytes, write=4),
+    again=True,
 )
 def _kl_div(
     input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
