@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from anymetal.overrides.table import as_markdown
+
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -39,6 +41,16 @@ def test_examples_of_training_run() -> None:
         exec(example, names)
     assert names["table"].grad.isfinite().all()
     assert names["error"] < 0.5 * names["y"].square().mean()
+
+
+def test_examples_and_table_of_overrides() -> None:
+    text = (ROOT / "docs" / "overrides.md").read_text()
+    names: dict[str, Any] = {}
+    for example in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        exec(example, names)
+    assert names["x"].grad.isfinite().all()
+    # Regenerate: python -c "from anymetal import overrides as o; print(o.table.as_markdown())"
+    assert as_markdown() in text
 
 
 @of_each_document

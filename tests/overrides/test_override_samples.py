@@ -140,3 +140,36 @@ def test_errors_are_torchs(info: Any) -> None:
         expected = error_of(info.name, wrong.sample_input)
         with overrides.enabled("all"):
             assert error_of(info.name, wrong.sample_input) == expected
+
+
+# --- all places of the linear algebra, with what torch returns there -----------------------------
+
+
+def arguments(path: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    a = torch.randn(4, 4, generator=torch.Generator().manual_seed(4))
+    a = a @ a.mT + 4 * torch.eye(4)
+    name = path.rpartition(".")[2]
+    more: dict[str, tuple[Any, ...]] = {
+        "cholesky_solve": (a,),
+        "solve": (a,),
+        "solve_ex": (a,),
+        "lstsq": (a,),
+        "solve_triangular": (a,),
+        "orgqr": (a[0] / 9,),
+        "householder_product": (a[0] / 9,),
+        "ormqr": (a[0] / 9, a),
+        "lu_solve": (torch.arange(1, 5, dtype=torch.int32), a),
+    }
+    return (a, *more.get(name, ())), {"upper": True} if name == "solve_triangular" else {}
+
+
+@pytest.mark.parametrize("path", [path for path in PLACES if PLACES[path].group == "linalg"])
+def test_every_place_of_linalg_gives_torchs_types(path: str) -> None:
+    args, named = arguments(path)
+    theirs = found(path)(*args, **named)
+    with overrides.enabled("linalg"):
+        ours = found(path)(*args, **named)
+    assert overrides.report().functions[f"torch.{path}"].taken == 1
+    assert type(ours) is type(theirs)
+    for mine, other in zip(made(path, ours), made(path, theirs), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-3)

@@ -10,16 +10,18 @@ import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 import torch
+from torch.overrides import handle_torch_function, has_torch_function
 
 from anymetal import settings
 from anymetal.errors import AnymetalError, KernelFault, KernelTimeout
 from anymetal.ops.declare import variants
 from anymetal.ops.declare.derivatives import recovering
 from anymetal.overrides.counts import COUNTS
-from anymetal.overrides.reasons import why_kept, why_watched
+from anymetal.overrides.reasons import why_kept, why_strange, why_watched
 from anymetal.overrides.table import Row
 
 _thread = threading.local()
@@ -36,13 +38,18 @@ _REFUSALS = (
 
 def replacement(row: Row, place: str, original: Any, kinds: set[str]) -> Any:
     """What stands in the place of `original`; `kinds` are the devices that it takes calls of."""
-    name = f"torch.{place}"
+    name, is_python = f"torch.{place}", isinstance(original, FunctionType)
 
     def called(*args: Any, **named: Any) -> Any:
         if torch.compiler.is_compiling():
             return _traced(row, name, original, kinds, args, named)
         if getattr(_thread, "inside", False):  # ours is made of torch's functions
             return original(*args, **named)
+        values = (*args, *named.values())
+        if is_python and has_torch_function(values):
+            # torch's function would hand over what stands under its name, and that is not itself.
+            COUNTS.keep(name, why_watched() or "a class with __torch_function__")
+            return handle_torch_function(original, values, *args, **named)
         error = None
         reason = _reason(row, name, kinds, args, named)
         if reason is None:
@@ -65,9 +72,17 @@ def replacement(row: Row, place: str, original: Any, kinds: set[str]) -> Any:
             COUNTS.switch_off(name, variants.last() or name, error, described(args, named))
         return result
 
+    return named_as(place, called, original)
+
+
+def named_as(place: str, called: Any, original: Any) -> Any:
+    """A function under torch's name: saved by it, and compiled by torch.jit.script as torch's."""
     functools.update_wrapper(called, original)
-    # torch.jit.script compiles torch's own.
-    called.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]
+    module, _, name = f"torch.{place}".rpartition(".")
+    if module == "torch.Tensor":
+        module, name = "torch", f"Tensor.{name}"
+    called.__module__, called.__qualname__ = module, name
+    called.__prepare_scriptable__ = lambda: original
     return called
 
 
@@ -96,7 +111,9 @@ def _reason(
 ) -> str | None:
     if name in COUNTS.failures:
         return "switched off after an error"
-    return why_kept(row, kinds, args, named) or why_watched((*args, *named.values()))
+    return (
+        why_watched() or why_kept(row, kinds, args, named) or why_strange((*args, *named.values()))
+    )
 
 
 def _ours(row: Row, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ import torch
 from anymetal import ops
 from anymetal.ops.attention.arguments import MOST_WIDTH
 from anymetal.ops.declare import FLOATS
-from anymetal.ops.quantised.schemes import SCHEMES
+from anymetal.ops.quantised.schemes import SCHEMES, words_of
 from anymetal.overrides.table import row
 
 Tensor = torch.Tensor
@@ -304,7 +304,7 @@ def embedding_bag(
     reason = _not_of_tables(input, max_norm, sparse)
     if reason is not None:
         return reason
-    if not input.dim() == 2 and offsets is None:
+    if input.dim() != 2 and offsets is None:
         return "a vector of indices without offsets"
     if input.dim() == 2 and offsets is not None:
         return "rows of indices with offsets"
@@ -499,8 +499,8 @@ def weight_int8pack_mm(input: Tensor, mat2: Tensor, scales: Tensor) -> Result:
         return f"rows that are no multiple of {_GROUP}"
     if _needs_gradient(input, scales):
         return "needs a gradient"
-    # Ours counts codes from -128; its words hold four of them.
-    codes = torch.bitwise_xor(mat2.contiguous().view(torch.uint8), 128)
+    # Ours counts codes from -128, and has them in an order of its own.
+    words = words_of(torch.bitwise_xor(mat2.contiguous().view(torch.uint8), 128), _INT8.bits)
     groups = scales[:, None].expand(-1, mat2.shape[1] // _GROUP).contiguous()
-    weight = ops.Quantized(codes.view(torch.int32), groups, None, _INT8, _GROUP)
+    weight = ops.Quantized(words, groups, None, _INT8, _GROUP)
     return ops.quantized_linear(input, weight)

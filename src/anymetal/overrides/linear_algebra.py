@@ -36,7 +36,8 @@ _FUNCTIONS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("ormqr", "Tensor.ormqr"), "ormqr", "ormqr"),
     (("linalg.pinv",), "pinv", "pinv"),
     (("linalg.qr",), "qr", "qr"),
-    (("linalg.slogdet", "slogdet", "Tensor.slogdet"), "slogdet", "slogdet"),
+    (("linalg.slogdet",), "slogdet", "slogdet"),
+    (("slogdet", "Tensor.slogdet"), "slogdet", "slogdet"),
     (("linalg.solve",), "solve", "solve_ex"),
     (("linalg.solve_ex",), "solve_ex", "solve_ex"),
     (("linalg.solve_triangular",), "solve_triangular", "solve_triangular"),
@@ -49,8 +50,9 @@ _FUNCTIONS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 _UNDIFFERENTIATED = ("cholesky_inverse", "cholesky_solve", "lstsq")
 
 
-def _adapted(name: str) -> Callable[..., Any]:
+def _adapted(place: str, name: str) -> Callable[..., Any]:
     """A function of ours that leaves to torch what the two do not have in common."""
+    kind = getattr(torch.return_types, place, None)  # outside torch.linalg a class of its own
     function = getattr(linalg, name)
 
     @functools.wraps(function)
@@ -63,7 +65,8 @@ def _adapted(name: str) -> Callable[..., Any]:
         recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
         if recorded and name in _UNDIFFERENTIATED:
             return "needs a gradient"
-        return function(*args, **named)
+        result = function(*args, **named)
+        return result if kind is None else kind(tuple(result))
 
     return called
 
@@ -73,7 +76,7 @@ for _places, _name, _operator in _FUNCTIONS:
         Row(
             "linalg",
             _places,
-            _adapted(_name),
+            _adapted(_places[0], _name),
             (_operator,),
             applies="float32",
             elsewhere="float64 and complex numbers; empty tensors; out=; inside torch.compile,"

@@ -6,7 +6,6 @@ else torch's own. Both are instances of it, and whoever derives from it derives 
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
@@ -15,7 +14,7 @@ import torch
 
 from anymetal import optim, settings
 from anymetal.optim.stepping import Batch, Group, Stepping
-from anymetal.overrides.calls import described, is_half_done, replacement
+from anymetal.overrides.calls import described, is_half_done, named_as, replacement
 from anymetal.overrides.counts import COUNTS
 from anymetal.overrides.reasons import kind_of
 from anymetal.overrides.table import TABLE, Row
@@ -115,11 +114,19 @@ class _InPlace(type):
 
     def __instancecheck__(cls, instance: Any) -> bool:
         original = cls.__dict__.get("_original")
-        return super().__instancecheck__(instance) if original is None else isinstance(instance, original)
+        return (
+            super().__instancecheck__(instance)
+            if original is None
+            else isinstance(instance, original)
+        )
 
     def __subclasscheck__(cls, subclass: type) -> bool:
         original = cls.__dict__.get("_original")
-        return super().__subclasscheck__(subclass) if original is None else issubclass(subclass, original)
+        return (
+            super().__subclasscheck__(subclass)
+            if original is None
+            else issubclass(subclass, original)
+        )
 
 
 def class_in_place(row: Row, path: str, original: type[Any], kinds: set[str]) -> type[Any]:
@@ -214,15 +221,14 @@ for _ours, _operator in (
 
 
 def clip_in_place(row: Row, path: str, original: Any, kinds: set[str]) -> Any:
-    """What stands in the place of torch.nn.utils.clip_grad_norm_, which may be given a generator."""
+    """What stands in the place of clip_grad_norm_, which may be given a generator."""
     called = replacement(row, path, original, kinds)
 
-    @functools.wraps(original)
     def listed(parameters: Any, *args: Any, **named: Any) -> Any:
         many = isinstance(parameters, Iterable) and not isinstance(parameters, Tensor)
         return called(list(parameters) if many else parameters, *args, **named)
 
-    return listed
+    return named_as(path, listed, original)
 
 
 def _clip_grad_norm(

@@ -18,7 +18,7 @@ from anymetal.ops.declare.checks import MAX_ELEMENTS
 from anymetal.overrides.table import Row
 
 KINDS = ("cpu", "mps", "virtual-mps", "cuda")
-_HAS_NAMES = hasattr(torch.Tensor, "has_names")  # until torch 2.12
+_HAS_NAMES = hasattr(torch.Tensor, "names")  # until torch 2.12
 _PLAIN = (bool, int, float, str, torch.dtype)
 
 
@@ -86,8 +86,11 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, _PLAIN)
 
 
-def why_watched(tensors: Iterable[Any]) -> str | None:
-    """Why torch keeps a call that is not being compiled: someone must see torch's own function."""
+def why_watched() -> str | None:
+    """Why torch keeps a call that is not being compiled: someone must see torch's own function.
+
+    It is asked before anything else: those who watch see every look at a tensor.
+    """
     if torch._C._get_tracing_state() is not None:
         return "torch.jit.trace"
     if torch._C._are_functorch_transforms_active():
@@ -100,10 +103,15 @@ def why_watched(tensors: Iterable[Any]) -> str | None:
         mode = torch._C._get_function_stack_at(i)
         if not isinstance(mode, DeviceContext):  # torch.set_default_device, which looks on
             return f"inside a {type(mode).__name__}"
-    for tensor in tensors:
+    return None
+
+
+def why_strange(values: Iterable[Any]) -> str | None:
+    """Why torch keeps tensors that torch.compile does not have."""
+    for tensor in values:
         if isinstance(tensor, torch.Tensor):
             if tensor.is_neg():
                 return "a tensor whose signs are lazy"
-            if _HAS_NAMES and tensor.has_names():
+            if _HAS_NAMES and any(getattr(tensor, "names", ())):
                 return "named dimensions"
     return None

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.jit import _builtins
 
 from anymetal import settings
 from anymetal.overrides import functions, linear_algebra, optimizers  # noqa: F401  (the rows)
 from anymetal.overrides.calls import replacement
-from anymetal.overrides.reasons import KINDS
+from anymetal.overrides.reasons import KINDS, kind_of
 from anymetal.overrides.table import ALL, TABLE, Row, check_groups
 from anymetal.overrides.verdicts import helpful_kinds, measured_kinds
 
@@ -60,9 +61,16 @@ class Replaced:
         row = self.place.row
         make = row.make or replacement
         mine = make(row, self.place.path, self.original, self.kinds)
+        # torch.jit.script knows torch's functions by their addresses.
+        builtin = _builtins._find_builtin(self.original)  # type: ignore[no-untyped-call]
+        if builtin is not None:
+            _builtins._register_builtin(mine, builtin)
         setattr(self.place.holder, self.place.attribute, mine)
 
     def take_back(self) -> None:
+        mine = vars(self.place.holder)[self.place.attribute]
+        table = _builtins._get_builtin_table()  # type: ignore[no-untyped-call]
+        table.pop(id(mine), None)
         if self.was_own:
             setattr(self.place.holder, self.place.attribute, self.original)
         else:
@@ -101,8 +109,8 @@ class Switch:
     def _settle(self) -> None:
         wanted: dict[str, set[str]] = {}
         for request in self.requests.values():
-            for path, kinds in request.items():
-                wanted.setdefault(path, set()).update(kinds)
+            for path, more in request.items():
+                wanted.setdefault(path, set()).update(more)
         for path in [path for path in self.replaced if path not in wanted]:
             self.replaced.pop(path).take_back()
         for path, kinds in wanted.items():
@@ -129,12 +137,10 @@ def wanted_of(groups: tuple[str, ...], devices: tuple[str, ...] | None) -> Wante
     check_groups(groups)
     kinds = frozenset(KINDS if devices is None else devices)
     for kind in kinds - set(KINDS):
-        raise ValueError(
-            f"overrides: unknown kind of device {kind!r}; they are {', '.join(KINDS)}"
-        )
+        raise ValueError(f"overrides: unknown kind of device {kind!r}; they are {', '.join(KINDS)}")
     rows = [row for group in groups or (ALL,) for row in TABLE.of(group)]
     found = {row: kinds if groups else kinds & helpful_kinds(row) for row in rows}
-    return {path: kinds for row, kinds in found.items() if kinds for path in row.places}
+    return {path: found[row] for row in rows if found[row] for path in row.places}
 
 
 def enable(*groups: str, devices: tuple[str, ...] | None = None) -> None:
@@ -166,20 +172,28 @@ def _request(groups: tuple[str, ...], devices: tuple[str, ...] | None) -> int | 
     wanted = wanted_of(groups, devices)
     if not settings.OVERRIDES.value():
         return None
-    if not groups and torch.backends.mps.is_available() and "mps" not in measured_kinds():
-        _log.warning(
-            "overrides.enable(): nothing was measured on a Mac's GPU, so nothing is on by default"
-            " there. Name groups, or measure with `anymetal bench --verdict FILE` and set %s",
-            settings.VERDICTS.variable,
-        )
+    if not groups and torch.backends.mps.is_available():
+        _warn_of_unmeasured(kind_of(torch.device("mps")))
     # torch.compile learns torch's functions by their names, once; it must not learn ours.
     importlib.import_module("torch._dynamo")
     return SWITCH.add(wanted)
+
+
+def _warn_of_unmeasured(kind: str) -> None:
+    if kind in measured_kinds():
+        return
+    _log.warning(
+        "overrides.enable(): nothing was measured on %s, so nothing is on by default there. Name"
+        " groups, or measure with `anymetal bench --verdict FILE` and set %s=FILE",
+        "a Mac's GPU" if kind == "mps" else kind,
+        settings.VERDICTS.variable,
+    )
 
 
 def active() -> dict[str, tuple[str, ...]]:
     """What is replaced now: torch's names, with the kinds of devices that ours takes."""
     with SWITCH.lock:
         return {
-            f"torch.{path}": tuple(sorted(one.kinds)) for path, one in sorted(SWITCH.replaced.items())
+            f"torch.{path}": tuple(sorted(one.kinds))
+            for path, one in sorted(SWITCH.replaced.items())
         }

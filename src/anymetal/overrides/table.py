@@ -89,3 +89,15 @@ def check_groups(names: tuple[str, ...]) -> None:
         if name not in (*GROUPS, ALL):
             known = ", ".join((*GROUPS, ALL))
             raise ValueError(f"overrides: unknown group {name!r}; the groups are {known}")
+
+
+def as_markdown() -> str:
+    """The table, as the document has it; neighbours with the same words share a line."""
+    lines = ["| group | torch's function | ours takes | torch keeps |", "|---|---|---|---|"]
+    merged: dict[tuple[str, str, str], list[str]] = {}
+    for one in TABLE.rows:
+        names = merged.setdefault((one.group, one.applies, one.elsewhere), [])
+        names += [f"`{path}`" for path in one.places]
+    for (group, applies, elsewhere), names in merged.items():
+        lines.append(f"| {group} | {', '.join(names)} | {applies} | {elsewhere} |")
+    return "\n".join(lines)

@@ -68,6 +68,11 @@ def measured_kinds() -> frozenset[str]:
     return frozenset(kinds())
 
 
+def measured_operators() -> list[str]:
+    """The operators whose times the verdicts are made of."""
+    return sorted({operator for row in TABLE.rows for operator in row.operators})
+
+
 def helpful_kinds(row: Row) -> frozenset[str]:
     """The kinds of devices where this function was measured to be faster as ours."""
     return frozenset(

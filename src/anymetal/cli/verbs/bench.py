@@ -37,6 +37,7 @@ from anymetal.evidence.measure import (
 )
 from anymetal.evidence.timing import Times
 from anymetal.ops.declare import AnyOperator
+from anymetal.overrides import verdicts
 
 app = typer.Typer()
 
@@ -62,11 +63,19 @@ def bench(
             metavar="FILE", exists=True, dir_okay=False, help="an earlier run: JSON or a history"
         ),
     ] = None,
+    verdict_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--verdict", metavar="FILE", help="write which of torch's functions to override here"
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Time operators beside torch's own and the naive composition; a wrong result gets no time."""
-    outputs = Outputs(append_to, plot_to, compare, as_json)
+    outputs = Outputs(append_to, plot_to, compare, verdict_to, as_json)
     effort = Effort(seconds, sizes, traffic)
+    if verdict_to and not operators:
+        operators = verdicts.measured_operators()
     chosen = chosen_operators(operators)
     finish(run(console(), chosen, chosen_device(device), dtype, effort, outputs))
 
@@ -78,6 +87,7 @@ class Outputs:
     history: Path | None = None
     plot: Path | None = None
     compare: Path | None = None
+    verdict: Path | None = None
     json: bool = False
 
 
@@ -106,6 +116,8 @@ def run(
         history.append(outputs.history, rows, machine)
     if outputs.plot:
         outputs.plot.write_text(plot(rows, machine))
+    if outputs.verdict:
+        history.write_verdict(outputs.verdict, rows, device, machine)
     if outputs.json:
         print(json.dumps(history.as_json(rows, machine), indent=2))
     else:

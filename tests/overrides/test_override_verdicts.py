@@ -1,0 +1,111 @@
+"""Defaults come from files of measured verdicts, and what was not measured is off."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from typer.testing import CliRunner
+
+from anymetal import overrides
+from anymetal.cli.app import app
+from anymetal.ops.declare import OPERATORS
+from anymetal.overrides import switch, verdicts
+from anymetal.overrides.table import TABLE
+
+
+@pytest.fixture(autouse=True)
+def untouched() -> Iterator[None]:
+    yield
+    overrides.disable()
+
+
+def written(path: Path, ratios: dict[str, list[float]], kind: str = "cpu") -> dict[str, Any]:
+    verdicts.write(path, kind, {"device": "a machine"}, "2026-01-02", ratios, ["gelu"])
+    content: dict[str, Any] = json.loads(path.read_text())["kinds"]
+    return content
+
+
+def test_verdict_asks_for_the_whole_and_for_the_worst(tmp_path: Path) -> None:
+    ratios = {
+        "silu": [0.8, 1.05],
+        "gelu": [0.5],  # whose result is wrong
+        "softmax": [0.99, 0.98],
+        "rms_norm": [0.2, 1.2],
+    }
+    functions = written(tmp_path / "v.json", ratios)["cpu"]["functions"]
+    found = {name: functions[f"torch.nn.functional.{name}"]["verdict"] for name in ratios}
+    assert found == {"silu": "ours", "gelu": "torch", "softmax": "torch", "rms_norm": "torch"}
+    assert functions["torch.nn.functional.layer_norm"]["verdict"] == "not measured"
+
+
+def test_default_is_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "v.json"
+    written(path, {"softmax": [0.5]}, "mps")
+    both = written(path, {"silu": [0.5]})
+    assert both.keys() == {"cpu", "mps"}
+    assert (both["cpu"]["date"], both["cpu"]["machine"]) == ("2026-01-02", {"device": "a machine"})
+    monkeypatch.setenv("ANYMETAL_VERDICTS", str(path))
+    with overrides.enabled():
+        active = overrides.active()
+        assert active["torch.nn.functional.silu"] == ("cpu",)
+        assert active["torch.softmax"] == ("mps",)
+        assert "torch.nn.functional.rms_norm" not in active
+
+
+def test_a_mac_that_was_not_measured_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert "mps" not in verdicts.measured_kinds(), "docs/overrides.md says that none was measured"
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(switch, "kind_of", lambda device: "mps")
+    with caplog.at_level(logging.WARNING), overrides.enabled():
+        assert all("mps" not in kinds for kinds in overrides.active().values())
+    assert "nothing was measured on a Mac's GPU" in caplog.text
+
+
+def test_files_that_are_none_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "v.json"
+    monkeypatch.setenv("ANYMETAL_VERDICTS", str(path))
+    for text in (None, "{", "[]", '{"kinds": {"cpu": {}}}', '{"kinds": {"cpu": 3}}'):
+        if text is not None:
+            path.write_text(text)
+        with pytest.raises(ValueError, match=r"v\.json: no file of verdicts"):
+            overrides.enable()
+        assert overrides.active() == {}
+    overrides.enable("norm")  # which asks no file
+
+
+def test_packaged_file_is_of_this_table() -> None:
+    kinds = verdicts.read(verdicts.PACKAGED)
+    assert kinds
+    for kind in kinds.values():
+        assert set(kind["functions"]) == {row.name for row in TABLE.rows}
+        assert kind["date"] and kind["machine"]["device"]
+    for row in TABLE.rows:
+        assert set(row.operators) <= OPERATORS.keys(), row.name
+
+
+def test_bench_writes_verdicts(tmp_path: Path) -> None:
+    path = tmp_path / "v.json"
+    arguments = ["silu", "--device", "cpu", "--dtype", "fp32", "--seconds", "0.01", "--sizes", "1"]
+    result = CliRunner().invoke(
+        app, ["bench", *arguments, "--no-traffic", "--verdict", str(path)], catch_exceptions=False
+    )
+    assert result.exit_code == 0, result.stdout
+    kind = json.loads(path.read_text())["kinds"]["cpu"]
+    assert kind["functions"]["torch.nn.functional.silu"]["measured"] == 2  # forward and backward
+    assert kind["functions"]["torch.nn.functional.gelu"]["verdict"] == "not measured"
+
+
+def test_default_set_gives_right_results() -> None:
+    x = torch.randn(7, 33)
+    expected = (F.silu(x), F.rms_norm(x, (33,)), F.softmax(x, 0))
+    with overrides.enabled():
+        torch.testing.assert_close((F.silu(x), F.rms_norm(x, (33,)), F.softmax(x, 0)), expected)
