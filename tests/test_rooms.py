@@ -18,6 +18,7 @@ ORDER = (
     "evidence",
     "patch",
     "overrides",
+    "weights",
     "optim",
     "linalg",
     "ops",

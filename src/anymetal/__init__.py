@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from anymetal import device, linalg, ops, optim, overrides, patch
+    from anymetal import device, linalg, ops, optim, overrides, patch, weights
     from anymetal.checker.context import check
     from anymetal.launch.kernel import Kernel
     from anymetal.launch.shader import ShaderLibrary, compile_shader, load_library
@@ -27,6 +27,7 @@ __all__ = [
     "optim",
     "overrides",
     "patch",
+    "weights",
 ]
 
 # Where each public name is; None is a module itself.
@@ -42,6 +43,7 @@ _PLACES = {
     "optim": None,
     "overrides": None,
     "patch": None,
+    "weights": None,
 }
 
 

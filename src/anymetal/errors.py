@@ -78,3 +78,7 @@ class KernelWarning(UserWarning):
 
 class OutOfBlocks(AnymetalError, RuntimeError):
     """A paged cache has fewer free blocks than new tokens need; it is as it was before."""
+
+
+class WeightsError(AnymetalError, ValueError):
+    """A file of weights cannot be read, or does not fit the model, which is untouched."""

@@ -4,6 +4,7 @@ strides, values, gradients and errors."""
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +17,9 @@ from anymetal import overrides
 from anymetal.overrides.table import TABLE
 
 LARGEST = 2000  # elements of a sample's tensor
-MOST = 12  # samples of a function, spread over all of them
+# Samples of a function, spread over all of them; those of attention need a kernel each.
+MOST = 1000 if os.environ.get("ANYMETAL_TEST_ALL") else 12
+FEW = {"nn.functional.scaled_dot_product_attention": 4}
 # Vectors that are free up to a sign, or up to a basis, are compared by what they make.
 FREE = {"linalg.eigh", "linalg.svd", "linalg.qr", "geqrf", "linalg.lstsq", "linalg.lu"}
 PLACES = {path: row for row in TABLE.rows for path in row.places}
@@ -41,7 +44,8 @@ def small(sample: Any) -> bool:
 
 def samples(info: Any, *, requires_grad: bool) -> list[Any]:
     every = [s for s in info.sample_inputs("cpu", torch.float32, requires_grad) if small(s)]
-    return every[:: -(-len(every) // MOST)] if every else []
+    most = MOST if MOST > 12 else FEW.get(info.name, MOST)
+    return every[:: -(-len(every) // most)] if every else []
 
 
 def tensors(result: Any) -> list[Tensor]:

@@ -83,9 +83,7 @@ def test_files_that_are_none_are_named(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_packaged_file_is_of_this_table() -> None:
-    kinds = verdicts.read(verdicts.PACKAGED)
-    assert kinds
-    for kind in kinds.values():
+    for kind in verdicts.read(verdicts.PACKAGED).values():
         assert set(kind["functions"]) == {row.name for row in TABLE.rows}
         assert kind["date"] and kind["machine"]["device"]
     for row in TABLE.rows:
