@@ -48,6 +48,10 @@ class CheckError(AnymetalError, AssertionError):
         self.report = report
 
 
+class MissingArgument(AnymetalError, RuntimeError):
+    """A call passes no argument for a buffer that the kernel uses."""
+
+
 class EngineError(AnymetalError, RuntimeError):
     """An engine cannot run this kernel."""
 

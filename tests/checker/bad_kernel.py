@@ -9,9 +9,11 @@ The opening comment of every file is read by line:
     // launch: KERNEL ARGUMENT... [threads=N,...] [group_size=N,...] [outputs=I,...|none]
     // launch: [memory=BYTES] [seconds=LIMIT] [nan]
 
-A launch may take several lines. Arguments are in buffer order: a number, or DTYPE[SHAPE]=CONTENTS,
-where contents are `zeros`, `random`, `range`, `digits` (0 to 15, mixed), one number for all, or all
-numbers with commas; DTYPE[SHAPE]+N is a slice that begins N elements into its storage.
+A launch may take several lines. Arguments are in buffer order: a number, a list of numbers, or
+DTYPE[SHAPE]=CONTENTS, where contents are `zeros`, `random`, `range`, `digits` (0 to 15, mixed), one
+number for all, or all numbers with commas; DTYPE[SHAPE]+N is a slice that begins N elements into
+its storage, DTYPE[SHAPE].t is transposed, DTYPE[SHAPE].cols the first half of its columns. &I is
+argument I again, &I+N a slice of it that begins at element N. `casts=NAME` is given as arg_casts.
 `outputs` are the arguments that the launch must write completely; `none` turns that check off.
 """
 
@@ -33,9 +35,11 @@ CORPUS = Path(__file__).parent.parent / "bad_kernels"
 FIXED = ".fixed.metal"
 
 _DIRECTIVE = re.compile(r"// (expect|allow|raises|launch): (.*)")
-_TENSOR = re.compile(r"(\w+)\[([\d,]+)\](?:\+(\d+))?=(\S+)")
+_TENSOR = re.compile(r"(\w+)\[([\d,]+)\](?:\+(\d+)|\.(t|cols))?=(\S+)")
 
-Argument = torch.Tensor | int | float
+_AGAIN = re.compile(r"&(\d+)(?:\+(\d+))?")
+
+Argument = torch.Tensor | int | float | list[int] | list[float]
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,11 @@ class BadKernel:
         """Fresh arguments, the same ones every time."""
         generator = torch.Generator().manual_seed(seed)
         words = [word for word in self.launch[1:] if not re.match(r"[a-z_]+(=|$)", word)]
-        return [_argument(word, generator) for word in words]
+        made: list[Argument] = []
+        for word in words:
+            again = _AGAIN.fullmatch(word)
+            made.append(_again(made, again) if again else _argument(word, generator))
+        return made
 
 
 def read(path: Path) -> BadKernel:
@@ -130,6 +138,7 @@ def run(bad: BadKernel, arguments: list[Argument]) -> None:
             threads=_sizes(bad.keyword("threads")),
             group_size=_sizes(bad.keyword("group_size")),
             threadgroup_memory={0: int(memory)} if memory else None,
+            arg_casts=bad.keyword("casts"),
         )
 
     if bad.raises is None:
@@ -162,16 +171,31 @@ def _expected(text: str) -> Expected:
     return Expected(kind, severity, buffer=facts.get("buffer"), **numbers)
 
 
+def _again(made: list[Argument], match: re.Match[str]) -> torch.Tensor:
+    tensor = made[int(match[1])]
+    assert isinstance(tensor, torch.Tensor)
+    return tensor[int(match[2]) :] if match[2] else tensor
+
+
 def _argument(word: str, generator: torch.Generator) -> Argument:
     match = _TENSOR.fullmatch(word)
+    if word.startswith("["):
+        return [_number(item) for item in word.strip("[]").split(",")]  # type: ignore[return-value]
     if match is None:
-        return float(word) if "." in word else int(word)
+        return _number(word)
     dtype = getattr(torch, match[1])
     shape = [int(size) for size in match[2].split(",")]
     offset = int(match[3] or 0)
     storage = torch.zeros(math.prod(shape) + offset, dtype=dtype)
     tensor = storage[offset:].view(shape)
-    return tensor.copy_(_contents(match[4], shape, generator))
+    tensor.copy_(_contents(match[5], shape, generator))
+    if match[4]:
+        return tensor.t() if match[4] == "t" else tensor[:, : shape[1] // 2]
+    return tensor
+
+
+def _number(word: str) -> int | float:
+    return float(word) if "." in word else int(word)
 
 
 def _contents(text: str, shape: list[int], generator: torch.Generator) -> torch.Tensor:

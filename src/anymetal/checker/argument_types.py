@@ -2,54 +2,62 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
-from anymetal.checker.finding import Finding, Place
+from anymetal.checker.element_types import Scalar, numbers_of, scalar_of_dtype
 from anymetal.checker.program import CheckedProgram
+from anymetal.checker.suspicion import Suspicion, suspicion
 from anymetal.checker.views import BufferView
-from anymetal.nouns import Argument
-from anymetal.passes.provenance import Root
 
-_SCALAR_BYTES = {
-    "half": 2, "bfloat": 2, "float": 4, "short": 2, "ushort": 2, "int": 4, "uint": 4, "long": 8,
-    "ulong": 8,
-}  # fmt: skip
-# Integers of one size stand for one another: torch has hardly any unsigned ones. Floats do not.
-_DTYPES = {"half": "float16", "bfloat": "bfloat16", "float": "float32"}
+_POINTERS = re.compile(r"array<(.*) \*, \d+>")
 
 
-def wrong_types(checked: CheckedProgram, views: Sequence[BufferView]) -> Iterator[Finding]:
+def wrong_types(checked: CheckedProgram, views: Sequence[BufferView]) -> Iterator[Suspicion]:
     """Tensors whose elements have not the size or the type that the kernel's pointer says."""
-    arguments = {a.index: a for a in checked.arguments if a.role == "buffer"}
     for view in views:
-        argument = arguments.get(view.index)
-        if argument is None or view.tensor is None or view.element_size == 1:
+        if view.tensor is None or view.declared is None:
             continue
-        found = _judged(checked, argument, view)
-        if found is not None:
-            yield found
+        type_ = view.declared.type
+        if view.index is None:
+            pointers = _POINTERS.fullmatch(type_)
+            type_ = pointers[1].removeprefix("const ") if pointers else ""
+        expected = numbers_of(type_)
+        if expected is not None:
+            yield from _judged(checked, view, type_, expected.scalar)
 
 
-def _judged(checked: CheckedProgram, argument: Argument, view: BufferView) -> Finding | None:
-    name = argument.type.removeprefix("packed_").rstrip("234")
-    dtype = str(view.tensor.dtype).removeprefix("torch.")
-    pointer = f"argument '{argument.name}' (buffer {view.index}) is a pointer to {argument.type}"
-    expected = _SCALAR_BYTES.get(name)
-    if expected is not None and expected != view.element_size:
+def _judged(
+    checked: CheckedProgram, view: BufferView, type_: str, expected: Scalar
+) -> Iterator[Suspicion]:
+    found = scalar_of_dtype(view.tensor.dtype)
+    if expected.is_byte or found.is_byte or found == expected:
+        return
+    if view.tensor.dtype.is_complex and found.size != expected.size:
+        dtype = str(view.tensor.dtype).removeprefix("torch.")
+    else:
+        dtype = found.name
+    if found.size != expected.size:
         message = (
-            f"{pointer}, whose elements have {expected} bytes; the tensor is {dtype}, of"
-            f" {view.element_size} bytes"
+            f"is a pointer to {type_}, whose elements have {expected.size} bytes; the tensor is"
+            f" {dtype}, of {view.element_size} bytes"
         )
-        return _finding(checked, argument, "element_size", message)
-    touched = any(t.root == Root("buffer", argument.index or 0) for t in checked.touched)
-    if touched and dtype != _DTYPES.get(name, dtype):
-        return _finding(checked, argument, "argument_type", f"{pointer}; the tensor is {dtype}")
-    return None
+        yield suspicion(checked, view, "element_size", message)
+    elif _differ(expected, found):
+        message = f"is a pointer to {type_}; the tensor is {found.name}"
+        yield suspicion(checked, view, "argument_type", message, _hint(view, expected))
 
 
-def _finding(checked: CheckedProgram, argument: Argument, kind: str, message: str) -> Finding:
-    declared = checked.parameters[argument.name]
-    place = Place(declared.position, declared.text, "argument", None, None, None)
-    return Finding(
-        kind, "error", checked.name, message, place, buffer=argument.name, space=argument.space
-    )
+def _differ(expected: Scalar, found: Scalar) -> bool:
+    """Integers of one size stand for one another: torch has hardly any unsigned ones."""
+    if "float" in (expected.sort, found.sort):
+        return True
+    return (expected.sort == "bool") != (found.sort == "bool")
+
+
+def _hint(view: BufferView, expected: Scalar) -> str:
+    base = view.name
+    hint = f"Pass {base}.to(torch.{expected.name}), or call the kernel's instance for this dtype"
+    if expected.sort == "float":
+        return f"{hint}."
+    return f"{hint}; where the kernel means the bits, pass {base}.view(torch.{expected.name})."

@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from anymetal.checker import records
-from anymetal.checker.argument_types import wrong_types
+from anymetal.checker.aliasing import aliased
+from anymetal.checker.arguments import explained, suspicions
 from anymetal.checker.context import ActiveCheck
 from anymetal.checker.finding import Finding, Launched, Place, Severity
 from anymetal.checker.inline_source import InlineSource
+from anymetal.checker.layouts import gaps_of, takes_strides
 from anymetal.checker.program import CheckedProgram
-from anymetal.checker.records import CheckedLaunch, Region
+from anymetal.checker.records import CheckedLaunch, Region, Watch
 from anymetal.checker.shadow_memory import Arena, Need
 from anymetal.checker.translate import Translator
 from anymetal.checker.unwritten import unwritten
@@ -55,11 +57,12 @@ def run_checked(
     """
     number = check.report.launch(checked.name)
     launched = Launched(number, check.caller, check.test, inline.call if inline else None)
-    findings = list(wrong_types(checked, views))
+    doubts = suspicions(checked, views)
     with _lock:
-        launch = _Launch(checked, dispatch, views, check)
-        findings += launch.run()
-    for finding in findings:
+        launch = _Launch(checked, dispatch, views, check, {doubt.index for doubt in doubts})
+        findings = launch.run()
+        touched = launch.touched()
+    for finding in explained(doubts, touched, findings):
         located = replace(_relocated(finding, inline), launch=launched)
         check.report.add(located, lambda at: checked.comment(inline.back(at) if inline else at))
 
@@ -87,14 +90,16 @@ class _Launch:
         dispatch: Dispatch,
         views: Sequence[BufferView],
         check: ActiveCheck,
+        watched: set[int | None],
     ) -> None:
         self._checked = checked
         self._dispatch = dispatch
         self._views = views
         self._outputs = check.outputs
         self._data = CheckedLaunch()
-        self._extra_views = [view for view in views if view.index is None]
         self._keep = self._tables()
+        self._watched = watched
+        self._aliased = aliased(checked, views)
         self._fill_regions()
 
     def _tables(self) -> list[Any]:
@@ -102,6 +107,8 @@ class _Launch:
         rows = (records.AccessSiteRow * max(len(sites), 1))()
         for row, site in zip(rows, sites, strict=False):
             row.element, row.align, row.use = site.element, site.align, site.use
+            is_buffer = site.root.origin == "buffer"
+            row.region = site.root.number if is_buffer else shadow.UNKNOWN_REGION
         words = [suspend.what for suspend in self._checked.suspends]
         suspends = (ctypes.c_uint * len(words))(*words)
         sizes = zip(self._dispatch.threads, self._dispatch.group_size, strict=True)
@@ -131,7 +138,8 @@ class _Launch:
             region.read_only = view.index in const
             region.fresh = view.tensor is not None and self._is_output(view.tensor)
             root = Root("buffer", number)
-            if unknown_writes or not region.read_only:
+            self._watch(region, view)
+            if unknown_writes or not region.read_only or region.aliased:
                 element = min(any_unknown, checked.smallest(root))
                 needs.append((region, Need(view.address, view.extent, element)))
         needs += self._threadgroup_regions(any_unknown)
@@ -141,6 +149,27 @@ class _Launch:
         self._data.checks.static_count = len(checked.variables)
         self._data.checks.epoch = _arena.epoch
         self._data.checks.first[Memory.DEVICE] = _arena.epoch
+
+    def _watch(self, region: Region, view: BufferView) -> None:
+        """Says which accesses to a buffer must be looked at one by one: in most launches none."""
+        region.aliased = view.index in self._aliased
+        gaps = gaps_of(view) if view.index is not None else None
+        if gaps is not None:
+            region.strided = takes_strides(self._checked, self._views, view.tensor)
+        if gaps is not None and not (region.strided and region.read_only):
+            steps = (records.Step * len(gaps.steps))(*(records.Step(*step) for step in gaps.steps))
+            self._keep.append(steps)
+            region.steps, region.step_count = ctypes.addressof(steps), len(steps)
+            region.run = gaps.run
+        if region.aliased or region.step_count:
+            region.watched = Watch.WATCHED
+        elif view.index in self._watched:
+            region.watched = Watch.WATCHED_ONCE
+
+    def touched(self) -> set[int]:
+        """The buffers among those that were watched that the launch has touched."""
+        regions = self._data.checks.regions
+        return {index for index in self._watched if index is not None and regions[index].touched}
 
     def _threadgroup_regions(self, any_unknown: int) -> list[tuple[Region, Need]]:
         """Static variables and dynamic parameters; their addresses are known when the run
@@ -190,7 +219,7 @@ class _Launch:
         finally:
             _arena.epoch = self._data.checks.epoch + 1
         raw = self._data.findings
-        found = [translator.finding(raw.entries[i], self._extra_views) for i in range(raw.count)]
+        found = [translator.finding(raw.entries[i], self._views) for i in range(raw.count)]
         return [*found, *findings, *(self._unwritten(translator) if not findings else ())]
 
     def _unwritten(self, translator: Translator) -> Iterator[Finding]:

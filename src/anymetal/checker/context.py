@@ -29,7 +29,7 @@ from anymetal.checker.project import project_options
 from anymetal.checker.report import Report, Severities, checked_severities
 from anymetal.checker.step_summary import add_to_step_summary
 from anymetal.checker.terminal import print_findings, print_rest
-from anymetal.errors import CheckError
+from anymetal.errors import CheckError, MissingArgument
 
 if TYPE_CHECKING:
     from anymetal.checker.finding import Finding
@@ -157,13 +157,14 @@ def _innermost() -> ActiveCheck | None:
         return current or (_entered[-1] if _entered else None)
 
 
-def report_limit(check: ActiveCheck, kernel: str, error: Exception) -> None:
-    """A launch that asks for more than an Apple GPU has; it does not run."""
+def report_refused(check: ActiveCheck, kernel: str, error: Exception) -> None:
+    """A launch that asks for more than an Apple GPU has, or lacks arguments; it does not run."""
     from anymetal.checker.finding import Finding, Launched, Place  # noqa: PLC0415  (rarely needed)
 
     place = Place(getattr(error, "position", None), "", "launch", None, None, None)
     launch = Launched(sum(check.report.launches.values()) + 1, check.caller, check.test)
-    check.report.add(Finding("limits", "error", kernel, str(error), place, launch=launch))
+    kind = "argument_size" if isinstance(error, MissingArgument) else "limits"
+    check.report.add(Finding(kind, "error", kernel, str(error), place, launch=launch))
 
 
 def _checked_outputs(outputs: Outputs) -> tuple[Any, ...] | None:

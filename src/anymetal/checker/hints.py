@@ -100,6 +100,15 @@ def uninitialised(finding: Finding) -> str:
     return "Write the element first, in this kernel or before the launch; torch.zeros does it."
 
 
+def aliasing(finding: Finding) -> str:
+    if finding.severity == "warning":
+        return (
+            "Pass a tensor of its own for the output, or write a kernel with one parameter that it"
+            " reads and writes; `// anymetal: allow(aliasing) reason` accepts it."
+        )
+    return "Pass a tensor of its own for the output: a clone of the input, or a new one."
+
+
 def misaligned(finding: Finding) -> str:
     if finding.severity == "warning":
         return (

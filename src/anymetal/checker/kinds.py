@@ -140,12 +140,36 @@ ROWS = (
     Kind(
         name="argument_type",
         about="launch",
-        title="The tensor's type differs from the kernel's pointer type",
-        meaning="a tensor of another type than the kernel's pointer, with elements of its size",
+        title="The argument's type differs from the kernel's",
+        meaning="a tensor, number or list of another type than the kernel's parameter",
         hint=(
             "Convert the tensor, for example with .float() or .half(), or call the kernel's"
             " instance for this dtype."
         ),
+    ),
+    Kind(
+        name="argument_size",
+        about="launch",
+        title="The argument is missing, too short or one too many",
+        meaning="an argument shorter than what the kernel reads, a missing one, one too many",
+        hint="Pass as many bytes and numbers as the kernel's parameter has.",
+    ),
+    Kind(
+        name="layout",
+        about="memory",
+        title="The tensor is not contiguous, and the kernel takes no strides",
+        meaning="a tensor that is not contiguous, where the kernel reads other elements for that",
+        hint="Pass the tensor with .contiguous(), or pass its strides to the kernel and use them.",
+        severity="warning",
+        message=messages.layout,
+    ),
+    Kind(
+        name="aliasing",
+        about="memory",
+        title="Two arguments are the same memory, and one is written",
+        meaning="two arguments in the same memory, one written; in place and in step a warning",
+        hint=hints.aliasing,
+        message=messages.aliasing,
     ),
     Kind(
         name="read_only",

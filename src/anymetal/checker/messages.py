@@ -15,7 +15,9 @@ class Sighting:
     """One record of the shadow runtime in the author's terms; templates name its attributes.
 
     `detail` is the number a kind adds: the lanes that took part, or the threads that had ended.
-    `operation` is the arithmetic that went wrong, where it is about arithmetic.
+    `operation` is the arithmetic that went wrong, where it is about arithmetic. `other_name` is the
+    argument that the other access went through, where it is another one. `layout` is the shape and
+    the strides of the tensor.
     """
 
     severe: bool
@@ -28,6 +30,8 @@ class Sighting:
     name: str | None
     space: str | None
     index: int | None
+    other_name: str | None = None
+    layout: str = ""
 
     @property
     def memory(self) -> str:
@@ -54,6 +58,8 @@ def out_of_bounds(seen: Sighting) -> str:
 
 def race(seen: Sighting) -> str:
     place = f"{seen.memory} element {seen.index}"
+    if seen.other_name:
+        place += f", which '{seen.other_name}' is bound to as well"
     if seen.atomic:
         return f"atomic and plain access to {place}"
     if not seen.severe:
@@ -70,3 +76,20 @@ def barrier_divergence(seen: Sighting) -> str:
 def collective_divergence(seen: Sighting) -> str:
     lanes = seen.detail.bit_count()
     return f"only {lanes} lanes of the simdgroup take part (active mask 0x{seen.detail:08x})"
+
+
+def layout(seen: Sighting) -> str:
+    return (
+        f"{seen.verb} of {seen.memory} element {seen.index}, which lies between the elements of the"
+        f" tensor ({seen.layout})"
+    )
+
+
+def aliasing(seen: Sighting) -> str:
+    one, other = f"'{seen.name}'", f"'{seen.other_name or seen.name}'"
+    both = f"{one} and {other} are the same memory, and Metal's compiler assumes that no two are"
+    if seen.severe:
+        return (
+            f"{both}: this {seen.verb} of element {seen.index} may come before or after the other"
+        )
+    return f"{both}: element {seen.index} is read through {other} and then written"

@@ -141,6 +141,7 @@ class CheckedProgram:
     touched: tuple[Touched, ...]
     variables: tuple[Variable, ...]
     parameters: dict[str, Excerpt]
+    buffers: tuple[int, ...]  # that the author has declared, also those a constant leaves out
     kernel: Excerpt
     comments: dict[str, str]  # the comment lines above all these places
     has_fences: bool
@@ -248,6 +249,7 @@ def _note(
     return {
         **{part: [asdict(row) for row in rows] for part, rows in parts.items()},
         "parameters": {p.name: asdict(places.at(p.position)) for p in program.entry.parameters},
+        "buffers": [p.index for p in program.entry.parameters if p.role == "buffer"],
         "kernel": asdict(places.at(program.entry.position)),
         "comments": places.comments,
         "has_fences": instrumented.has_fences,
@@ -304,6 +306,7 @@ def _program(executable: ThreadExecutable) -> CheckedProgram:
         touched=tuple(Touched(**{**row, "root": Root(**row["root"])}) for row in note["touched"]),
         variables=tuple(Variable(**row) for row in note["variables"]),
         parameters={name: _excerpt(row) for name, row in note["parameters"].items()},
+        buffers=tuple(note["buffers"]),
         kernel=_excerpt(note["kernel"]),
         comments=note["comments"],
         has_fences=note["has_fences"],

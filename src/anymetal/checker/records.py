@@ -37,12 +37,28 @@ class RawSeverity(Enumeration):
     ERROR = 1
 
 
+class Watch(Enumeration):
+    """Why accesses to a region are looked at one by one."""
+
+    UNWATCHED = 0
+    WATCHED_ONCE = 1, "until it is touched"
+    WATCHED = 2, "there are gaps in it, or other arguments in its memory"
+
+
 @table("am_cell")
 class Cell(Structure):
     """Last write and last reads of a few bytes; state.h says what the bits of a record are."""
 
     write: int = member("unsigned long")
     read: int = member("unsigned long")
+
+
+@table("am_step")
+class Step(Structure):
+    """One dimension of a tensor that has gaps between its elements."""
+
+    bytes: int = member("unsigned long", note="from one to the next")
+    length: int = member("unsigned long")
 
 
 @table("am_region")
@@ -57,6 +73,14 @@ class Region(Structure):
     memory: int = member("unsigned", note="am_memory")
     read_only: int = member("unsigned")
     fresh: int = member("unsigned", note="1: nothing is in it before the launch writes")
+    watched: int = member("unsigned", note="am_watch: whether accesses take the slow path")
+    touched: int = member("unsigned", note="1: the launch has touched what is watched")
+    aliased: int = member("unsigned", note="1: other arguments are in its memory")
+    strided: int = member("unsigned", note="1: the kernel takes strides, and may read in gaps")
+    step_count: int = member("unsigned", note="0: there are no gaps between the elements")
+    steps: int = member("const am_step*", note="of the dimensions, the largest first")
+    run: int = member("unsigned long", note="bytes without a gap at each of these places")
+    limit: int = member("unsigned long", note="`extent` for loads of constants, 0 if watched")
     cells: Any = member(
         "unsigned long",
         4,
@@ -116,6 +140,7 @@ class AccessSiteRow(Structure):
     element: int = member("unsigned", note="alignment an access must have: less is an error")
     align: int = member("unsigned", note="less than this is a warning")
     use: int = member("unsigned", note="am_use")
+    region: int = member("unsigned", note="the buffer it goes through, or kUnknownRegion")
 
 
 @table("am_range")
@@ -190,12 +215,13 @@ HEADER = Header(
         Enum.of(Memory, "am_memory"),
         Enum.of(Access, "am_access"),
         Enum.of(Use, "am_use"),
+        Enum.of(Watch, "am_watch"),
         Enum.of(RawSeverity, "am_severity"),
         Enum.of(Beyond, "am_beyond"),
         Enum({row.enumerator: value for value, row in enumerate(RECORDED)}, "am_kind", prefix=""),
     ),
     structures=(
-        Cell, Region, Checks, RawFinding, Findings, AccessSiteRow, Range, ConstantTable,
+        Cell, Step, Region, Checks, RawFinding, Findings, AccessSiteRow, Range, ConstantTable,
         CheckedLaunch,
     ),
 )  # fmt: skip

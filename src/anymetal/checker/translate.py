@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from anymetal.checker import records
 from anymetal.checker.finding import Finding, Place, Severity, Triple
@@ -18,6 +19,8 @@ from anymetal.machine.shadow import Access
 from anymetal.msl.spelling import author_name
 from anymetal.nouns import SIMDGROUP
 
+_SHARED = "'{one}' and '{other}' are the same memory: pass a tensor of its own for the output."
+
 
 class Translator:
     """Translates the findings of one launch."""
@@ -28,9 +31,10 @@ class Translator:
         self._group_size = group_size
         self._kernel = checked.name
 
-    def finding(self, raw: RawFinding, listed: Sequence[BufferView]) -> Finding:
+    def finding(self, raw: RawFinding, views: Sequence[BufferView]) -> Finding:
         """One record of the runtime as a Finding."""
         kind = RECORDED[raw.kind]
+        listed = [view for view in views if view.index is None]
         place = self._place(kind, raw.site, raw.access, raw.thread, raw.group)
         other = None
         if raw.other_site != records.NO_SITE:
@@ -38,11 +42,19 @@ class Translator:
                 kind, raw.other_site, raw.other_access, raw.other_thread, raw.other_group
             )
         name, space, index = self._memory(kind, raw, listed)
+        another = self._other_argument(kind, raw)
         return Finding(
             kind=kind.name,
             severity="error" if raw.severity else "warning",
             kernel=self._kernel,
-            message=kind.message_for(self._sighting(kind, raw, name, space, index)),
+            message=kind.message_for(
+                replace(
+                    self._sighting(kind, raw, name, space, index),
+                    other_name=another,
+                    layout=_layout(raw, views) if kind.name == "layout" else "",
+                )
+            ),
+            hint=_SHARED.format(one=name, other=another) if another and kind.name == "race" else "",
             place=place,
             other=other,
             buffer=name,
@@ -52,7 +64,12 @@ class Translator:
         )
 
     def _sighting(
-        self, kind: Kind, raw: RawFinding, name: str | None, space: str | None, index: int | None
+        self,
+        kind: Kind,
+        raw: RawFinding,
+        name: str | None,
+        space: str | None,
+        index: int | None,
     ) -> Sighting:
         arithmetic = kind.about == "arithmetic"
         return Sighting(
@@ -67,6 +84,16 @@ class Translator:
             space=space,
             index=index,
         )
+
+    def _other_argument(self, kind: Kind, raw: RawFinding) -> str | None:
+        """The argument that the other access went through, if that is another than the first's."""
+        if kind.about != "memory" or raw.other_site == records.NO_SITE:
+            return None
+        one, other = (self._checked.sites[site].root for site in (raw.site, raw.other_site))
+        if one == other or one.origin != "buffer" or other.origin != "buffer":
+            return None
+        names = {a.index: a.name for a in self._checked.arguments if a.role == "buffer"}
+        return names.get(other.number)
 
     def stopped(self, kind: str, message: str) -> Finding:
         """The kernel did not come to its end."""
@@ -152,6 +179,12 @@ class Translator:
         if site.root.origin == "global":
             return _variable(site.root.name), "constant", raw.offset // site.element
         return None, None, None
+
+
+def _layout(raw: RawFinding, views: Sequence[BufferView]) -> str:
+    """The shape and strides of the tensor that a finding is about."""
+    tensor = next(view.tensor for view in views if view.index == raw.region)
+    return f"shape {tuple(tensor.shape)}, strides {tensor.stride()}"
 
 
 def _at(excerpt: Excerpt, access: str) -> Place:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from anymetal.nouns import Argument
+
 
 @dataclass(frozen=True)
 class BufferView:
     """A bound buffer, or one tensor of a list (then `index` is None).
 
     `extent` is the bytes of the tensor itself, `size` those up to the end of its storage.
+    `tensor` is what was bound as memory, `value` what was copied: a number, a list of numbers or
+    of tensors, or a tensor of no dimensions. `declared` is the parameter; None where the kernel
+    has no such buffer.
     """
 
     index: int | None
@@ -20,3 +25,6 @@ class BufferView:
     size: int
     element_size: int
     tensor: Any = None
+    value: Any = None
+    cast: str | None = None
+    declared: Argument | None = None

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import torch
 
-from anymetal.errors import LimitError
+from anymetal.errors import LimitError, MissingArgument
 from anymetal.launch.structs import Layout, is_named
 from anymetal.launch.virtual import is_enabled
 from anymetal.nouns import Argument
@@ -58,6 +58,7 @@ class Frame:
         self.numbers = tuple(start + i * stride for i in range(BUFFER_LIMIT))
         # Where the tensors of the call are: in CPU memory, on the virtual mps device, or in both.
         self.on_host = self.on_device = False
+        self.casts: Casts = None  # of the call
 
 
 class Binder:
@@ -97,6 +98,7 @@ class Binder:
                 " buffers"
             )
         addresses = frame.addresses
+        frame.casts = casts
         frame.on_host = frame.on_device = False
         elements = -1
         for index, argument in enumerate(args):
@@ -139,7 +141,9 @@ class Binder:
         missing = [i for i in sorted(self.used) if i >= count and i != also]
         if missing:
             names = ", ".join(self.place(i) for i in missing)
-            self.fail(f"the kernel uses {names}, but only {count} arguments were passed")
+            raise MissingArgument(
+                f"{self.kernel}: the kernel uses {names}, but only {count} arguments were passed"
+            )
 
     def lengths(self, memory: Mapping[int, int] | None, static: int) -> dict[int, int]:
         """The length of each [[threadgroup(n)]] parameter, checked; `static` bytes are taken."""
@@ -191,9 +195,9 @@ class Binder:
             ctypes.memmove(frame.numbers[index], data, len(data))
             return frame.numbers[index]
         if isinstance(argument, list | tuple):
-            return self._list(frame, index, argument, self._cast(index, casts), keep)
+            return self._list(frame, index, argument, self.cast_of(index, casts), keep)
         if isinstance(argument, int | float):
-            return self._number(frame, index, argument, self._cast(index, casts))
+            return self._number(frame, index, argument, self.cast_of(index, casts))
         return self.fail(
             f"{self.place(index)}: Unsupported argument type {type(argument).__name__};"
             " pass a tensor, a number, a list of numbers or tensors, or by name the values of a"
@@ -247,7 +251,8 @@ class Binder:
         argument = self.buffers.get(index)
         return argument is None or argument.is_const
 
-    def _cast(self, index: int, casts: Casts) -> str | None:
+    def cast_of(self, index: int, casts: Casts) -> str | None:
+        """The cast of a number or list, checked; None where there is none."""
         if casts is None:
             return None
         if isinstance(casts, str):

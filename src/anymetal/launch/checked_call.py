@@ -9,6 +9,7 @@ import torch
 
 from anymetal.checker.checked import Dispatch, run_checked
 from anymetal.checker.context import ActiveCheck
+from anymetal.checker.element_types import scalar_of_number
 from anymetal.checker.inline_source import InlineSource
 from anymetal.checker.program import Checked, CheckedProgram
 from anymetal.checker.views import BufferView
@@ -17,7 +18,7 @@ from anymetal.engines.contract import Sizes
 from anymetal.launch.bind import Binder, Frame
 from anymetal.launch.call import BoundKernel
 from anymetal.launch.structs import is_named
-from anymetal.nouns import Scalar
+from anymetal.nouns import Argument, Scalar
 
 
 def compile_checked(
@@ -54,36 +55,44 @@ class CheckedKernel(BoundKernel):
 
 def _views(binder: Binder, frame: Frame, args: tuple[Any, ...]) -> Iterator[BufferView]:
     for index, argument in enumerate(args):
-        parameter = binder.buffers.get(index)
-        name = parameter.name if parameter else f"buffer {index}"
-        address = int(frame.addresses[index])
-        if isinstance(argument, torch.Tensor):
-            yield _tensor_view(index, name, address, argument)
-            continue
-        declared = parameter.element_size if parameter else 0
-        if is_named(argument):
-            yield BufferView(index, name, address, declared, declared, 1)
-            continue
-        size = max(_bytes_of(argument), declared if isinstance(argument, list | tuple) else 0)
-        yield BufferView(index, name, address, size, size, 1)
+        view = _view(binder, frame, index, argument)
+        yield view
         if isinstance(argument, list | tuple) and isinstance(argument[0], torch.Tensor):
             for number, tensor in enumerate(argument):
-                yield _tensor_view(None, f"{name}[{number}]", tensor.data_ptr(), tensor)
+                name = f"{view.name}[{number}]"
+                yield _tensor_view(None, name, tensor.data_ptr(), tensor, view.declared)
 
 
-def _tensor_view(index: int | None, name: str, address: int, tensor: torch.Tensor) -> BufferView:
+def _view(binder: Binder, frame: Frame, index: int, argument: Any) -> BufferView:
+    declared = binder.buffers.get(index)
+    name = declared.name if declared else f"buffer {index}"
+    address = int(frame.addresses[index])
+    if isinstance(argument, torch.Tensor):
+        return _tensor_view(index, name, address, argument, declared)
+    least = declared.element_size if declared else 0
+    if is_named(argument):
+        return BufferView(index, name, address, least, least, 1, declared=declared)
+    cast = binder.cast_of(index, frame.casts)
+    items = argument if isinstance(argument, list | tuple) else [argument]
+    each = 8 if isinstance(items[0], torch.Tensor) else scalar_of_number(items[0], cast).size
+    size = max(each * len(items), least if items is argument else 0)
+    return BufferView(
+        index, name, address, size, size, each, value=argument, cast=cast, declared=declared
+    )
+
+
+def _tensor_view(
+    index: int | None, name: str, address: int, tensor: torch.Tensor, declared: Argument | None
+) -> BufferView:
     element = tensor.element_size()
-    if address != tensor.data_ptr():  # passed by value
-        return BufferView(index, name, address, element, element, element, None)
+    if address != tensor.data_ptr() and tensor.dim() == 0:  # passed by value
+        return BufferView(
+            index, name, address, element, element, element, value=tensor, declared=declared
+        )
     reach = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)) + 1
     extent = reach * element if tensor.numel() else 0
     storage = tensor.untyped_storage()
     size = storage.data_ptr() + storage.nbytes() - address
-    return BufferView(index, name, address, extent, max(size, extent), element, tensor)
-
-
-def _bytes_of(argument: Any) -> int:
-    """Bytes that torch hands over for a number or a list of numbers."""
-    if isinstance(argument, list | tuple):
-        return len(argument) * (4 if isinstance(argument[0], float) else 8)
-    return 4 if isinstance(argument, float) else 8
+    return BufferView(
+        index, name, address, extent, max(size, extent), element, tensor, declared=declared
+    )

@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from anymetal import settings
-from anymetal.checker.context import ActiveCheck, active, report_limit
+from anymetal.checker.context import ActiveCheck, active, report_refused
 from anymetal.engines.compiler import AnyCompiler, Compiler
 from anymetal.engines.contract import PLAIN
 from anymetal.engines.counted import COUNTED, CountedExecutable, Counts
-from anymetal.errors import BundleError, LimitError
+from anymetal.errors import BundleError, LimitError, MissingArgument
 from anymetal.launch.beside import at_once
 from anymetal.launch.bind import Casts
 from anymetal.launch.call import BoundKernel, PlainKernel, cuda_device
@@ -128,9 +128,9 @@ class Kernel:
             kernel.call(
                 check, args, threads, group_size, arg_casts, error_buf_idx, threadgroup_memory
             )
-        except LimitError as error:
+        except (LimitError, MissingArgument) as error:
             if check is not None:
-                report_limit(check, self.name, error)
+                report_refused(check, self.name, error)
             raise
 
     def count(self, *args: Any, **keywords: Any) -> Counts:

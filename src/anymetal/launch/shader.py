@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from anymetal import settings
-from anymetal.checker.context import active, report_limit
+from anymetal.checker.context import active, report_refused
 from anymetal.checker.inline_source import UNNAMED, caller
 from anymetal.engines import bundles
 from anymetal.engines.compiler import AnyCompiler, BundledCompiler, Compiler
@@ -81,7 +81,7 @@ def limits_reported(kernel: str) -> Iterator[None]:
     except LimitError as error:
         check = active()
         if check is not None:
-            report_limit(check, kernel, error)
+            report_refused(check, kernel, error)
         raise
 
 

@@ -33,12 +33,24 @@ def accesses_of(instruction: Instruction) -> list[Access]:
 def _of_call(call: Instruction) -> Iterator[Access]:
     callee = call.callee or ""
     if callee.startswith(("llvm.memcpy", "llvm.memmove")):
-        target, source, size, *_ = call.operands
-        yield Access(1, source, size, Kind.READ, 1, 1)
-        yield Access(0, target, size, Kind.WRITE, 1, 1)
+        yield _block(call, 1, Kind.READ)
+        yield _block(call, 0, Kind.WRITE)
     elif callee.startswith("llvm.memset"):
-        target, _, size, *_ = call.operands
-        yield Access(0, target, size, Kind.WRITE, 1, 1)
+        yield _block(call, 0, Kind.WRITE)
+
+
+def _block(call: Instruction, place: int, kind: int) -> Access:
+    """One side of a copy. What its elements are is not known: halves, if anything is aligned."""
+    size, align = call.operands[2], alignment(call, place)
+    is_even = size.integer is not None and size.integer % 2 == 0
+    return Access(place, call.operands[place], size, kind, min(align, 1 + is_even), align)
+
+
+def alignment(call: Instruction, place: int) -> int:
+    """What a call says of the alignment of a pointer it passes; 1 where it does not say."""
+    attributes = call.attributes[place] if place < len(call.attributes) else ()
+    aligned = (a.split()[1] for a in attributes if a.startswith("align "))
+    return int(next(aligned, "1"))
 
 
 def _simple(instruction: Instruction) -> Access:

@@ -4,6 +4,15 @@
 #include "publish.h"
 #include "state.h"
 
+// Lets the inline checks settle accesses to a region, unless it is watched.
+inline void open_fast_path(am_region& region) {
+  bool watched = region.watched != AM_UNWATCHED;
+  bool in_step = region.shadow && ((unsigned long)region.low & ((1ul << region.shift) - 1)) == 0;
+  for (unsigned shift = 0; shift < 4; ++shift)
+    region.cells[shift] = in_step && !watched && shift == region.shift ? region.extent >> shift : 0;
+  region.limit = watched ? 0 : region.extent;
+}
+
 // Whether an access by `thread` cannot race with `record`: it is of an earlier launch, ordered by a
 // threadgroup barrier, or the thread's own. (Simdgroup barriers order accesses too; the slow path
 // looks at them.)

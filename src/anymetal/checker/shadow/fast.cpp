@@ -85,7 +85,7 @@ AM_CHECK char* am_check_constant_load(am_checks* checks, unsigned number, char* 
                                       unsigned thread) {
   const am_region& region = checks->regions[number];
   unsigned long offset = address - region.low;
-  unsigned long end = size <= region.extent ? region.extent - size + 1 : 0;
+  unsigned long end = size <= region.limit ? region.limit - size + 1 : 0;
   if (__builtin_expect((offset >= end) | (((unsigned long)address & align_mask) != 0), 0))
     return am_check_read(checks, number, address, size, site, thread);
   return address;

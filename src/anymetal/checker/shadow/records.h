@@ -37,6 +37,13 @@ enum am_use : unsigned {
   AM_PICKED = 2,  // only by selections, which may drop it
 };
 
+// Why accesses to a region are looked at one by one.
+enum am_watch : unsigned {
+  AM_UNWATCHED = 0,
+  AM_WATCHED_ONCE = 1,  // until it is touched
+  AM_WATCHED = 2,  // there are gaps in it, or other arguments in its memory
+};
+
 // Whether a finding is certain to be a defect.
 enum am_severity : unsigned {
   AM_WARNING = 0,
@@ -58,10 +65,12 @@ enum am_kind : unsigned {
   AM_BARRIER_FLAGS = 3,
   AM_UNINITIALISED = 4,
   AM_MISALIGNED = 5,
-  AM_READ_ONLY = 6,
-  AM_COLLECTIVE_DIVERGENCE = 7,
-  AM_ARITHMETIC = 8,
-  AM_NAN = 9,
+  AM_LAYOUT = 6,
+  AM_ALIASING = 7,
+  AM_READ_ONLY = 8,
+  AM_COLLECTIVE_DIVERGENCE = 9,
+  AM_ARITHMETIC = 10,
+  AM_NAN = 11,
 };
 
 // Last write and last reads of a few bytes; state.h says what the bits of a record are.
@@ -73,6 +82,15 @@ static_assert(__builtin_offsetof(am_cell, write) == 0);
 static_assert(__builtin_offsetof(am_cell, read) == 8);
 static_assert(sizeof(am_cell) == 16);
 
+// One dimension of a tensor that has gaps between its elements.
+struct am_step {
+  unsigned long bytes;  // from one to the next
+  unsigned long length;
+};
+static_assert(__builtin_offsetof(am_step, bytes) == 0);
+static_assert(__builtin_offsetof(am_step, length) == 8);
+static_assert(sizeof(am_step) == 16);
+
 // Bytes that belong to one buffer or one threadgroup variable.
 struct am_region {
   char* low;
@@ -83,6 +101,14 @@ struct am_region {
   unsigned memory;  // am_memory
   unsigned read_only;
   unsigned fresh;  // 1: nothing is in it before the launch writes
+  unsigned watched;  // am_watch: whether accesses take the slow path
+  unsigned touched;  // 1: the launch has touched what is watched
+  unsigned aliased;  // 1: other arguments are in its memory
+  unsigned strided;  // 1: the kernel takes strides, and may read in gaps
+  unsigned step_count;  // 0: there are no gaps between the elements
+  const am_step* steps;  // of the dimensions, the largest first
+  unsigned long run;  // bytes without a gap at each of these places
+  unsigned long limit;  // `extent` for loads of constants, 0 if watched
   // whole cells of `extent` at `shift`, if cells and addresses are in step; 0 elsewhere
   unsigned long cells[4];
 };
@@ -94,8 +120,16 @@ static_assert(__builtin_offsetof(am_region, shift) == 32);
 static_assert(__builtin_offsetof(am_region, memory) == 36);
 static_assert(__builtin_offsetof(am_region, read_only) == 40);
 static_assert(__builtin_offsetof(am_region, fresh) == 44);
-static_assert(__builtin_offsetof(am_region, cells) == 48);
-static_assert(sizeof(am_region) == 80);
+static_assert(__builtin_offsetof(am_region, watched) == 48);
+static_assert(__builtin_offsetof(am_region, touched) == 52);
+static_assert(__builtin_offsetof(am_region, aliased) == 56);
+static_assert(__builtin_offsetof(am_region, strided) == 60);
+static_assert(__builtin_offsetof(am_region, step_count) == 64);
+static_assert(__builtin_offsetof(am_region, steps) == 72);
+static_assert(__builtin_offsetof(am_region, run) == 80);
+static_assert(__builtin_offsetof(am_region, limit) == 88);
+static_assert(__builtin_offsetof(am_region, cells) == 96);
+static_assert(sizeof(am_region) == 128);
 
 // What the checks in a kernel read: epochs and regions.
 struct am_checks {
@@ -118,7 +152,7 @@ static_assert(__builtin_offsetof(am_checks, region_count) == 28);
 static_assert(__builtin_offsetof(am_checks, static_count) == 32);
 static_assert(__builtin_offsetof(am_checks, static_offset) == 36);
 static_assert(__builtin_offsetof(am_checks, regions) == 1064);
-static_assert(sizeof(am_checks) == 26584);
+static_assert(sizeof(am_checks) == 41896);
 
 // One finding as the runtime records it.
 struct am_finding {
@@ -171,11 +205,13 @@ struct am_access_site {
   unsigned element;  // alignment an access must have: less is an error
   unsigned align;  // less than this is a warning
   unsigned use;  // am_use
+  unsigned region;  // the buffer it goes through, or kUnknownRegion
 };
 static_assert(__builtin_offsetof(am_access_site, element) == 0);
 static_assert(__builtin_offsetof(am_access_site, align) == 4);
 static_assert(__builtin_offsetof(am_access_site, use) == 8);
-static_assert(sizeof(am_access_site) == 12);
+static_assert(__builtin_offsetof(am_access_site, region) == 12);
+static_assert(sizeof(am_access_site) == 16);
 
 // Addresses from `low` up to `high`.
 struct am_range {
@@ -221,25 +257,25 @@ struct am_checked_launch {
   am_findings findings;
 };
 static_assert(__builtin_offsetof(am_checked_launch, checks) == 0);
-static_assert(__builtin_offsetof(am_checked_launch, simd_ordered) == 26584);
-static_assert(__builtin_offsetof(am_checked_launch, simd_executed) == 26840);
-static_assert(__builtin_offsetof(am_checked_launch, suspends) == 26968);
-static_assert(__builtin_offsetof(am_checked_launch, sites) == 26976);
-static_assert(__builtin_offsetof(am_checked_launch, group_starts) == 26984);
-static_assert(__builtin_offsetof(am_checked_launch, group) == 26992);
-static_assert(__builtin_offsetof(am_checked_launch, sink) == 27000);
-static_assert(__builtin_offsetof(am_checked_launch, own) == 27008);
-static_assert(__builtin_offsetof(am_checked_launch, has_fences) == 27040);
-static_assert(__builtin_offsetof(am_checked_launch, matrix_site) == 27044);
-static_assert(__builtin_offsetof(am_checked_launch, group_threads) == 27048);
-static_assert(__builtin_offsetof(am_checked_launch, has_matrices) == 27052);
-static_assert(__builtin_offsetof(am_checked_launch, matrices) == 27056);
-static_assert(__builtin_offsetof(am_checked_launch, last_matrix) == 31152);
-static_assert(__builtin_offsetof(am_checked_launch, first_number) == 35248);
-static_assert(__builtin_offsetof(am_checked_launch, doubt) == 35252);
-static_assert(__builtin_offsetof(am_checked_launch, pending) == 39352);
-static_assert(__builtin_offsetof(am_checked_launch, pending_address) == 39432);
-static_assert(__builtin_offsetof(am_checked_launch, pending_size) == 39440);
-static_assert(__builtin_offsetof(am_checked_launch, pending_value) == 39444);
-static_assert(__builtin_offsetof(am_checked_launch, findings) == 39512);
-static_assert(sizeof(am_checked_launch) == 121448);
+static_assert(__builtin_offsetof(am_checked_launch, simd_ordered) == 41896);
+static_assert(__builtin_offsetof(am_checked_launch, simd_executed) == 42152);
+static_assert(__builtin_offsetof(am_checked_launch, suspends) == 42280);
+static_assert(__builtin_offsetof(am_checked_launch, sites) == 42288);
+static_assert(__builtin_offsetof(am_checked_launch, group_starts) == 42296);
+static_assert(__builtin_offsetof(am_checked_launch, group) == 42304);
+static_assert(__builtin_offsetof(am_checked_launch, sink) == 42312);
+static_assert(__builtin_offsetof(am_checked_launch, own) == 42320);
+static_assert(__builtin_offsetof(am_checked_launch, has_fences) == 42352);
+static_assert(__builtin_offsetof(am_checked_launch, matrix_site) == 42356);
+static_assert(__builtin_offsetof(am_checked_launch, group_threads) == 42360);
+static_assert(__builtin_offsetof(am_checked_launch, has_matrices) == 42364);
+static_assert(__builtin_offsetof(am_checked_launch, matrices) == 42368);
+static_assert(__builtin_offsetof(am_checked_launch, last_matrix) == 46464);
+static_assert(__builtin_offsetof(am_checked_launch, first_number) == 50560);
+static_assert(__builtin_offsetof(am_checked_launch, doubt) == 50564);
+static_assert(__builtin_offsetof(am_checked_launch, pending) == 54664);
+static_assert(__builtin_offsetof(am_checked_launch, pending_address) == 54744);
+static_assert(__builtin_offsetof(am_checked_launch, pending_size) == 54752);
+static_assert(__builtin_offsetof(am_checked_launch, pending_value) == 54756);
+static_assert(__builtin_offsetof(am_checked_launch, findings) == 54824);
+static_assert(sizeof(am_checked_launch) == 136760);

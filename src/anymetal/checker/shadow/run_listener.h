@@ -20,12 +20,7 @@ struct Listener {
       checks.regions[kFirstDynamic + i].low = group.dynamic_memory[i];
     for (unsigned i = 0; i < checks.static_count; ++i)
       checks.regions[kFirstStatic + i].low = group.threadgroup_memory + checks.static_offset[i];
-    for (am_region& region : checks.regions) {
-      bool in_step =
-          region.shadow && ((unsigned long)region.low & ((1ul << region.shift) - 1)) == 0;
-      for (unsigned shift = 0; shift < 4; ++shift)
-        region.cells[shift] = in_step && shift == region.shift ? region.extent >> shift : 0;
-    }
+    for (am_region& region : checks.regions) open_fast_path(region);
     publications.start_launch();
     launch->own[0] = {frames, frames + frame_bytes};
     char* here = (char*)__builtin_frame_address(0);

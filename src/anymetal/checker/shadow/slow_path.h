@@ -95,39 +95,87 @@ struct Check {
     __builtin_memcpy(launch.pending_value, address, size);
   }
 
-  // Whether this access races with the last write of a cell.
-  void against_write(const am_cell& cell) {
+  // Whether this access races with the last write of a cell; false where it does not.
+  bool against_write(const am_cell& cell) {
     unsigned epoch = am_epoch_of(cell.write);
     unsigned other = am_thread_of(cell.write);
-    if (epoch < checks.first[region->memory]) return;
+    if (epoch < checks.first[region->memory]) return false;
     bool was_atomic = cell.write & kAtomic;
-    if (was_atomic && atomic()) return;
+    if (was_atomic && atomic()) return false;
     if (epoch >= checks.group_first) {
-      if (other == thread || epoch < checks.ordered[region->memory]) return;
-      if (behind_simdgroup_barrier(checks, region->memory, cell.write, thread)) return;
+      if (other == thread || epoch < checks.ordered[region->memory]) return false;
+      if (behind_simdgroup_barrier(checks, region->memory, cell.write, thread)) return false;
     }
-    if (is_published(checks, region->memory, cell.write, thread)) return;
+    if (is_published(checks, region->memory, cell.write, thread)) return false;
     conflict(cell.write, was_atomic ? AM_WRITE | AM_ATOMIC : AM_WRITE, other);
+    return true;
   }
 
   // Whether this write races with the reads of a cell.
-  void against_reads(const am_cell& cell) {
+  bool against_reads(const am_cell& cell) {
     unsigned epoch = am_epoch_of(cell.read);
     unsigned other = am_thread_of(cell.read);
     unsigned readers = am_readers_of(cell.read);
-    if (epoch < checks.first[region->memory]) return;
-    if ((cell.read & kAtomic) && atomic()) return;
+    if (epoch < checks.first[region->memory]) return false;
+    if ((cell.read & kAtomic) && atomic()) return false;
     if (epoch >= checks.group_first && readers != AM_OTHER_THREADGROUP) {
-      if (epoch < checks.ordered[region->memory]) return;
-      if (readers == AM_ONE_THREAD && other == thread) return;
+      if (epoch < checks.ordered[region->memory]) return false;
+      if (readers == AM_ONE_THREAD && other == thread) return false;
       if (readers != AM_SEVERAL_SIMDGROUPS &&
           behind_simdgroup_barrier(checks, region->memory, cell.read, thread))
-        return;
+        return false;
     }
-    if (is_published(checks, region->memory, cell.read, thread)) return;
+    if (is_published(checks, region->memory, cell.read, thread)) return false;
     bool known = other != thread && readers != AM_OTHER_THREADGROUP;
     unsigned other_access = cell.read & kAtomic ? AM_READ | AM_ATOMIC : AM_READ;
     conflict(cell.read, other_access, known ? other : kNoThread);
+    return true;
+  }
+
+  // Whether a record is of this launch and of an access through another argument.
+  bool through_another(unsigned long record) const {
+    if (am_epoch_of(record) < checks.first[region->memory]) return false;
+    unsigned mine = launch.sites[site].region, other = launch.sites[am_site_of(record)].region;
+    return mine == number && other != kUnknownRegion && other != mine;
+  }
+
+  // A read through a second argument: the record stays that of the first, and says so.
+  void keep_first_reader(am_cell& cell, unsigned long before) const {
+    bool mixed = am_epoch_of(before) >= checks.first[region->memory] && before & kMixed;
+    if (!mixed && !through_another(before)) return;
+    constexpr unsigned long kSites = 0xfffful << kSiteShift;
+    cell.read = (cell.read & ~kSites) | (before & kSites) | kMixed;
+  }
+
+  // Apple's compiler takes for granted that what goes through one argument is not seen through
+  // another. A thread that reads an element and then writes it is mostly safe in spite of that.
+  void against_aliases(const am_cell& cell) {
+    bool written = through_another(cell.write);
+    bool read = through_another(cell.read) ||
+                (am_epoch_of(cell.read) >= checks.first[region->memory] && cell.read & kMixed);
+    if (!written && !(read && writes())) return;
+    unsigned long record = written ? cell.write : cell.read;
+    bool own = am_epoch_of(record) >= checks.group_first && am_thread_of(record) == thread &&
+               am_readers_of(record) == AM_ONE_THREAD;
+    unsigned other = launch.sites[am_site_of(record)].region;
+    bool in_place = own && !written && checks.regions[other].low == region->low;
+    am_finding found = finding(AM_ALIASING, in_place ? AM_WARNING : AM_ERROR);
+    found.other_site = am_site_of(record);
+    found.other_access = written ? AM_WRITE : AM_READ;
+    found.other_thread = am_thread_of(record);
+    found.other_group = group_of(launch, am_epoch_of(record));
+    ::add(launch.findings, found);
+  }
+
+  // Whether some of the bytes lie between the elements of a tensor.
+  bool is_between() const {
+    unsigned long rest = offset;
+    for (unsigned i = 0; i < region->step_count; ++i) {
+      const am_step& step = region->steps[i];
+      unsigned long index = rest / step.bytes;
+      rest -= (index < step.length ? index : step.length - 1) * step.bytes;
+    }
+    return rest + size > region->run;
   }
 
   bool never_written(const am_cell& cell) const {
@@ -149,13 +197,16 @@ struct Check {
     for (unsigned long i = first; i <= last; ++i) {
       am_cell& cell = region->shadow[i];
       if (reads()) missing |= never_written(cell);
-      against_write(cell);
+      bool races = against_write(cell);
+      if (writes()) races |= against_reads(cell);
+      if (region->aliased && !races) against_aliases(cell);
       if (writes()) {
-        against_reads(cell);
         cell.write = am_record(checks.epoch, thread, site, AM_ONE_THREAD, mark());
         cell.read &= ~(unsigned long)kOpen;
       } else {
-        cell.read = joined(checks, region->memory, cell.read, thread, site, mark());
+        unsigned long before = cell.read;
+        cell.read = joined(checks, region->memory, before, thread, site, mark());
+        if (region->aliased) keep_first_reader(cell, before);
       }
     }
     if (missing) read_nothing();
@@ -188,6 +239,15 @@ struct Check {
     return false;
   }
 
+  void look_at_watched() {
+    if (region->watched == AM_WATCHED_ONCE) {
+      region->watched = AM_UNWATCHED;
+      open_fast_path(*region);
+    }
+    if (region->step_count && (writes() || !region->strided) && is_between())
+      add(AM_LAYOUT, writes() ? AM_ERROR : AM_WARNING);
+  }
+
   char* run() {
     if (number == kUnknownRegion && !find_region()) {
       for (const am_range& range : launch.own)
@@ -195,6 +255,7 @@ struct Check {
       return outside();
     }
     offset = address - region->low;
+    region->touched = 1;
     if (!region->low || !is_within(*region, region->size)) return outside();
     if ((unsigned long)offset + size > region->extent) {
       add(AM_OUT_OF_BOUNDS, writes() ? AM_ERROR : AM_WARNING, AM_IN_STORAGE);
@@ -204,6 +265,7 @@ struct Check {
       add(AM_READ_ONLY, AM_ERROR);
       return launch.sink;
     }
+    if (region->watched) look_at_watched();
     if (check_alignment() && region->shadow && size) check_cells();
     if (atomic() && launch.has_fences) publications.access(thread, address, reads(), writes());
     return address;

@@ -10,8 +10,8 @@
 #include "records.h"
 
 // A record of an am_cell, from its highest bit: epoch (32 bits), kOpen,
-// am_readers (2), thread (10), site (16), two bits unused, kAtomic. Records compare as their epochs
-// do.
+// am_readers (2), thread (10), site (16), one bit unused, kMixed, kAtomic. Records compare as their
+// epochs do.
 // Who has read a cell since the last barrier of the threadgroup.
 enum am_readers : unsigned {
   AM_ONE_THREAD = 0,
@@ -22,6 +22,9 @@ enum am_readers : unsigned {
 
 constexpr unsigned kSiteShift = 3, kThreadShift = 19, kReadersShift = 29;
 constexpr unsigned kAtomic = 1;  // the write was atomic, or every read was
+// Of reads of memory that several arguments are in: they went through more than one of them. The
+// site is that of the first.
+constexpr unsigned kMixed = 2;
 // Of reads: since the record's epoch began, the cell holds what any thread of the threadgroup may
 // read.
 constexpr unsigned kOpen = 1u << 31;

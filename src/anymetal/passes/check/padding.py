@@ -6,10 +6,12 @@ each copy becomes one of every part between the padding, where the code tells wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from anymetal.ir import I8, PTR, Builder, Function, Instruction, Layout, Operand, Type, Vector, i64
 from anymetal.ir.types import Array, Named, Structure
+from anymetal.passes.accesses import alignment
 from anymetal.passes.rewrite import rewrite
 
 # Copies in more parts than this stay whole: what is read of a thread's own array is known anyway.
@@ -87,12 +89,18 @@ def split_copies(function: Function, layout: Layout) -> None:
         for start, end in runs:
             places = [_moved(build, pointer, start) for pointer in (target, source)]
             operands = [*places, i64(end - start), call.operands[3]]
-            build.call(call.type, str(call.callee), operands)
+            aligned = [(f"align {_alignment(call, place, start)}",) for place in (0, 1)]
+            build.call(call.type, str(call.callee), operands, attributes=[*aligned, (), ()])
             if "dbg" in call.metadata:
                 build.made[-1].attach("dbg", call.metadata["dbg"])
         return True
 
     rewrite(function, emit)
+
+
+def _alignment(call: Instruction, place: int, distance: int) -> int:
+    """Of a place in what is copied."""
+    return math.gcd(alignment(call, place), distance)
 
 
 def _moved(build: Builder, pointer: Operand, distance: int) -> Operand:
