@@ -9,6 +9,7 @@ from anymetal.checker.element_types import Scalar, numbers_of, scalar_of_dtype
 from anymetal.checker.program import CheckedProgram
 from anymetal.checker.suspicion import Suspicion, suspicion
 from anymetal.checker.views import BufferView
+from anymetal.passes.provenance import Root
 
 _POINTERS = re.compile(r"array<(.*) \*, \d+>")
 
@@ -43,7 +44,7 @@ def _judged(
             f" {dtype}, of {view.element_size} bytes"
         )
         yield suspicion(checked, view, "element_size", message)
-    elif _differ(expected, found):
+    elif _differ(expected, found) and not _is_moved(checked, view, expected):
         message = f"is a pointer to {type_}; the tensor is {found.name}"
         yield suspicion(checked, view, "argument_type", message, _hint(view, expected))
 
@@ -53,6 +54,16 @@ def _differ(expected: Scalar, found: Scalar) -> bool:
     if "float" in (expected.sort, found.sort):
         return True
     return (expected.sort == "bool") != (found.sort == "bool")
+
+
+def _is_moved(checked: CheckedProgram, view: BufferView, expected: Scalar) -> bool:
+    """Whether the kernel takes the bits as they are, whatever they stand for."""
+    is_known = view.index is not None
+    return (
+        is_known
+        and expected.sort != "float"
+        and not checked.computes(Root("buffer", view.index or 0))
+    )
 
 
 def _hint(view: BufferView, expected: Scalar) -> str:

@@ -137,6 +137,8 @@ def limits(finding: Finding) -> str:
 def arithmetic(finding: Finding) -> str:
     if "shift" in finding.message.lower():
         return "Keep the count below the width of the type, for example with `count & 31`."
+    if "overflow" in finding.message:
+        return "Compute the index in a wider type, for example `long(row) * columns + column`."
     return "Test the divisor first; a GPU does not trap and returns any value."
 
 

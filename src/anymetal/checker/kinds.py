@@ -82,7 +82,7 @@ ROWS = (
         name="barrier_divergence",
         about="suspend",
         title="Threads of a threadgroup do not meet at one barrier",
-        meaning="threads wait at different barriers (error), or ended before one (warning)",
+        meaning="a barrier that not all threads come to; a warning where the others have returned",
         hint=hints.barrier_divergence,
         message=messages.barrier_divergence,
     ),
@@ -199,10 +199,21 @@ ROWS = (
         message=messages.collective_divergence,
     ),
     Kind(
+        name="shuffle",
+        about="suspend",
+        title="A shuffle reads from a lane that is not there",
+        meaning="a shuffle from a lane that does not exist (error) or is not active (warning)",
+        hint=(
+            "Keep the lane below the width of the simdgroup and let all lanes reach the call; where"
+            " the last simdgroup is not full, use the value only if its lane is there."
+        ),
+        message=messages.shuffle,
+    ),
+    Kind(
         name="arithmetic",
         about="arithmetic",
-        title="Integer division by zero, or shift past the width",
-        meaning="an integer division by zero, or a shift by at least the width",
+        title="Integer division by zero, shift past the width, or an index that overflows",
+        meaning="an integer division by zero, a shift by at least the width, an overflowing index",
         hint=hints.arithmetic,
         message="{seen.operation}",
     ),

@@ -116,19 +116,20 @@ def takes_strides(checked: CheckedProgram, views: Sequence[BufferView], tensor: 
 
 def _names(arguments: Sequence[Argument]) -> Iterator[str]:
     for argument in arguments:
-        yield argument.name
+        yield from (argument.name, argument.type)
         yield from _field_names(argument.fields)
 
 
 def _field_names(fields: Sequence[Field]) -> Iterator[str]:
     for field in fields:
-        yield field.name
+        yield from (field.name, field.type)
         yield from _field_names(field.fields)
 
 
 def _integers(view: BufferView) -> Iterator[int]:
     """The integers of an argument, also those in bytes that stand for a struct."""
     tensor = view.tensor
+    yield from view.words
     if tensor is None:
         items = view.value if isinstance(view.value, list | tuple) else [view.value]
         yield from (item for item in items if isinstance(item, int))

@@ -68,9 +68,11 @@ def race(seen: Sighting) -> str:
 
 
 def barrier_divergence(seen: Sighting) -> str:
-    if seen.severe:
+    if seen.severe and not seen.detail:
         return "threads of one threadgroup stand at different barriers"
-    return f"{seen.detail} threads of the threadgroup had ended before this barrier"
+    if seen.severe:
+        return f"{seen.detail} threads of the threadgroup never come to this barrier"
+    return f"{seen.detail} threads of the threadgroup had returned before this barrier"
 
 
 def collective_divergence(seen: Sighting) -> str:
@@ -93,3 +95,9 @@ def aliasing(seen: Sighting) -> str:
             f"{both}: this {seen.verb} of element {seen.index} may come before or after the other"
         )
     return f"{both}: element {seen.index} is read through {other} and then written"
+
+
+def shuffle(seen: Sighting) -> str:
+    if seen.severe:
+        return f"the value of lane {seen.detail} is read, and there is no such lane"
+    return f"the value of lane {seen.detail} is read, and that lane is not active here"

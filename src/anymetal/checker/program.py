@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,8 @@ _SYMBOLS = (
     "am_check_matrix",
     "am_check_here",
     "am_check_enter",
+    "am_check_return",
+    "am_check_shuffle",
 )
 _STATE_BYTES = ctypes.sizeof(records.Checks)
 _start_lock = threading.Lock()
@@ -114,11 +117,13 @@ class SuspendSite:
 
 @dataclass(frozen=True)
 class Touched:
-    """Memory the kernel touches: the smallest element, and whether it is written."""
+    """Memory the kernel touches: the smallest element, whether it is written, and whether more is
+    done with integers there than to move their bits."""
 
     root: Root
     smallest: int
     written: bool
+    computed: bool
 
 
 @dataclass(frozen=True)
@@ -171,6 +176,9 @@ class CheckedProgram:
     def writes(self, root: Root) -> bool:
         return any(t.written for t in self.touched if t.root == root)
 
+    def computes(self, root: Root) -> bool:
+        return any(t.computed for t in self.touched if t.root == root)
+
     def unwritten(self, checks: Any, region: int) -> tuple[int, int, int]:
         """Cells of a buffer the launch did not write, the first of them, and those it did write."""
         function = ctypes.CFUNCTYPE(
@@ -202,7 +210,7 @@ class Checked:
     def compile(self, program: Program, engine: Engine, *, patient: bool) -> CheckedProgram:
         assert isinstance(engine, ThreadEngine)
         raw = parse(program.ir)
-        mark(raw, clang.INPUT_NAME, numbers=self.numbers)
+        mark(raw, clang.INPUT_NAME, _returns(program), numbers=self.numbers)
         inline_everything(raw)
         inlined = jit.inlined(str(raw))
         module = parse(inlined)
@@ -222,6 +230,19 @@ class Checked:
         return _program(ThreadExecutable(payload, metadata, checked_runtime()))
 
 
+def _returns(program: Program) -> Callable[[Spot], bool]:
+    """Whether the author's text has a return statement at a place."""
+
+    def is_return(spot: Spot) -> bool:
+        if spot.file != clang.INPUT_NAME:
+            return False
+        position = program.source_map.position(spot.line - program.first_line + 1, spot.column)
+        text = program.source_map.excerpt(position) if position is not None else None
+        return (text or "")[position.column - 1 if position else 0 :].startswith("return")
+
+    return is_return
+
+
 def _note(
     program: Program, places: _Places, instrumented: Instrumented, layout: Layout
 ) -> dict[str, Any]:
@@ -238,7 +259,7 @@ def _note(
         ],
         "suspends": [SuspendSite(0, Excerpt()), *stops, *matrices],
         "touched": [
-            Touched(root, smallest, root in instrumented.written_to)
+            Touched(root, smallest, root in instrumented.written_to, root in instrumented.computed)
             for root, smallest in instrumented.smallest.items()
         ],
         "variables": [

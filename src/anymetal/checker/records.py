@@ -18,6 +18,7 @@ from anymetal.machine.shadow import (
     Access,
     Beyond,
     Memory,
+    Source,
     Use,
 )
 from anymetal.machine.table import Enum, Enumeration, Header, Structure, member, table
@@ -178,6 +179,10 @@ class CheckedLaunch(Structure):
     has_matrices: int = member("unsigned", note="1: the threadgroup has loaded or stored one")
     matrices: Any = member("unsigned", MAX_GROUP_SIZE, note="a thread's loads and stores, hashed")
     last_matrix: Any = member("unsigned", MAX_GROUP_SIZE, note="the last of them")
+    returned: Any = member("unsigned", MAX_GROUP_SIZE, note="epoch of the threadgroup: by `return`")
+    diverged: int = member("unsigned", note="epoch of a threadgroup at different barriers")
+    has_shuffles: int = member("unsigned", note="1: some thread is about to read another lane")
+    shuffles: Any = member("unsigned", MAX_GROUP_SIZE, note="the lane that is read from, + 1")
     first_number: int = member("unsigned", note="site + 1 where the first NaN or infinity was born")
     doubt: Any = member(
         "unsigned", MAX_GROUP_SIZE, note="site + 1 of a read of nothing whose value is picked later"
@@ -216,6 +221,7 @@ HEADER = Header(
         Enum.of(Access, "am_access"),
         Enum.of(Use, "am_use"),
         Enum.of(Watch, "am_watch"),
+        Enum.of(Source, "am_source"),
         Enum.of(RawSeverity, "am_severity"),
         Enum.of(Beyond, "am_beyond"),
         Enum({row.enumerator: value for value, row in enumerate(RECORDED)}, "am_kind", prefix=""),

@@ -14,8 +14,8 @@ class BufferView:
 
     `extent` is the bytes of the tensor itself, `size` those up to the end of its storage.
     `tensor` is what was bound as memory, `value` what was copied: a number, a list of numbers or
-    of tensors, or a tensor of no dimensions. `declared` is the parameter; None where the kernel
-    has no such buffer.
+    of tensors, or a tensor of no dimensions. `words` are the integers of a struct that was passed
+    by the names of its fields. `declared` is the parameter; None where the kernel has none.
     """
 
     index: int | None
@@ -27,4 +27,5 @@ class BufferView:
     tensor: Any = None
     value: Any = None
     cast: str | None = None
+    words: tuple[int, ...] = ()
     declared: Argument | None = None

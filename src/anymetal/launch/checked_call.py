@@ -17,7 +17,7 @@ from anymetal.engines.compiler import Compiler
 from anymetal.engines.contract import Sizes
 from anymetal.launch.bind import Binder, Frame
 from anymetal.launch.call import BoundKernel
-from anymetal.launch.structs import is_named
+from anymetal.launch.structs import as_mapping, integers, is_named
 from anymetal.nouns import Argument, Scalar
 
 
@@ -71,7 +71,8 @@ def _view(binder: Binder, frame: Frame, index: int, argument: Any) -> BufferView
         return _tensor_view(index, name, address, argument, declared)
     least = declared.element_size if declared else 0
     if is_named(argument):
-        return BufferView(index, name, address, least, least, 1, declared=declared)
+        words = tuple(integers(as_mapping(argument)))
+        return BufferView(index, name, address, least, least, 1, words=words, declared=declared)
     cast = binder.cast_of(index, frame.casts)
     items = argument if isinstance(argument, list | tuple) else [argument]
     each = 8 if isinstance(items[0], torch.Tensor) else scalar_of_number(items[0], cast).size

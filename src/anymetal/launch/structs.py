@@ -228,6 +228,18 @@ def as_mapping(values: Any) -> Mapping[str, Any]:
     raise TypeError(f"values by name are expected, got {type(values).__name__}")
 
 
+def integers(values: Any) -> Iterator[int]:
+    """All integers among values by name and what they hold."""
+    if isinstance(values, int):
+        yield values
+    elif is_named(values):
+        for value in as_mapping(values).values():
+            yield from integers(value)
+    elif isinstance(values, Sequence) and not isinstance(values, str):
+        for value in values:
+            yield from integers(value)
+
+
 class Structs:
     """A kernel of torch.mps whose struct arguments take named values, as ours do."""
 

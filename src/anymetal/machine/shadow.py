@@ -12,6 +12,7 @@ BUFFERS, DYNAMIC, MAX_STATIC = 31, THREADGROUP_ARGUMENTS, 256
 FIRST_DYNAMIC, FIRST_STATIC = BUFFERS, BUFFERS + DYNAMIC
 REGIONS = FIRST_STATIC + MAX_STATIC
 UNKNOWN_REGION = REGIONS  # only the address tells
+QUAD = 4  # lanes
 
 
 class Memory(Enumeration):
@@ -45,3 +46,12 @@ class Beyond(Enumeration):
     IN_STORAGE = 1, "the rest of the storage that a tensor is a view of"
     AT_NULL = 2, "no memory: a null pointer, perhaps with an index"
     IN_OBJECT = 3, "the same variable: past the end of a row or member"
+
+
+class Source(Enumeration):
+    """How a number says which lane a shuffle reads from."""
+
+    LANE = 0
+    XOR = 1
+    ABOVE = 2, "at the edge a thread keeps its own value"
+    BELOW = 3

@@ -1,5 +1,5 @@
 // Only the first simdgroup reaches the barrier; the other one ends without it.
-// expect: barrier_divergence warning line 13
+// expect: barrier_divergence error line 13
 // launch: first_half float32[64]=random float32[32]=zeros threads=64 group_size=64
 #include <metal_stdlib>
 using namespace metal;

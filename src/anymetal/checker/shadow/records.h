@@ -44,6 +44,14 @@ enum am_watch : unsigned {
   AM_WATCHED = 2,  // there are gaps in it, or other arguments in its memory
 };
 
+// How a number says which lane a shuffle reads from.
+enum am_source : unsigned {
+  AM_LANE = 0,
+  AM_XOR = 1,
+  AM_ABOVE = 2,  // at the edge a thread keeps its own value
+  AM_BELOW = 3,
+};
+
 // Whether a finding is certain to be a defect.
 enum am_severity : unsigned {
   AM_WARNING = 0,
@@ -69,8 +77,9 @@ enum am_kind : unsigned {
   AM_ALIASING = 7,
   AM_READ_ONLY = 8,
   AM_COLLECTIVE_DIVERGENCE = 9,
-  AM_ARITHMETIC = 10,
-  AM_NAN = 11,
+  AM_SHUFFLE = 10,
+  AM_ARITHMETIC = 11,
+  AM_NAN = 12,
 };
 
 // Last write and last reads of a few bytes; state.h says what the bits of a record are.
@@ -248,6 +257,10 @@ struct am_checked_launch {
   unsigned has_matrices;  // 1: the threadgroup has loaded or stored one
   unsigned matrices[1024];  // a thread's loads and stores, hashed
   unsigned last_matrix[1024];  // the last of them
+  unsigned returned[1024];  // epoch of the threadgroup: by `return`
+  unsigned diverged;  // epoch of a threadgroup at different barriers
+  unsigned has_shuffles;  // 1: some thread is about to read another lane
+  unsigned shuffles[1024];  // the lane that is read from, + 1
   unsigned first_number;  // site + 1 where the first NaN or infinity was born
   unsigned doubt[1024];  // site + 1 of a read of nothing whose value is picked later
   am_finding pending;  // a write over another thread's, judged when the new value is there
@@ -271,11 +284,15 @@ static_assert(__builtin_offsetof(am_checked_launch, group_threads) == 42360);
 static_assert(__builtin_offsetof(am_checked_launch, has_matrices) == 42364);
 static_assert(__builtin_offsetof(am_checked_launch, matrices) == 42368);
 static_assert(__builtin_offsetof(am_checked_launch, last_matrix) == 46464);
-static_assert(__builtin_offsetof(am_checked_launch, first_number) == 50560);
-static_assert(__builtin_offsetof(am_checked_launch, doubt) == 50564);
-static_assert(__builtin_offsetof(am_checked_launch, pending) == 54664);
-static_assert(__builtin_offsetof(am_checked_launch, pending_address) == 54744);
-static_assert(__builtin_offsetof(am_checked_launch, pending_size) == 54752);
-static_assert(__builtin_offsetof(am_checked_launch, pending_value) == 54756);
-static_assert(__builtin_offsetof(am_checked_launch, findings) == 54824);
-static_assert(sizeof(am_checked_launch) == 136760);
+static_assert(__builtin_offsetof(am_checked_launch, returned) == 50560);
+static_assert(__builtin_offsetof(am_checked_launch, diverged) == 54656);
+static_assert(__builtin_offsetof(am_checked_launch, has_shuffles) == 54660);
+static_assert(__builtin_offsetof(am_checked_launch, shuffles) == 54664);
+static_assert(__builtin_offsetof(am_checked_launch, first_number) == 58760);
+static_assert(__builtin_offsetof(am_checked_launch, doubt) == 58764);
+static_assert(__builtin_offsetof(am_checked_launch, pending) == 62864);
+static_assert(__builtin_offsetof(am_checked_launch, pending_address) == 62944);
+static_assert(__builtin_offsetof(am_checked_launch, pending_size) == 62952);
+static_assert(__builtin_offsetof(am_checked_launch, pending_value) == 62956);
+static_assert(__builtin_offsetof(am_checked_launch, findings) == 63024);
+static_assert(sizeof(am_checked_launch) == 144960);

@@ -64,6 +64,7 @@ struct Listener {
     unsigned kind = site & AM_WAIT_MASK;
     if (kind == AM_LOOP_END) return;
     if (!is_complete(simd, kind, site, active)) report_partial(lanes, site, active);
+    if (launch->has_shuffles) look_at_sources(simd, lanes, site, active);
     if (kind != AM_SIMDGROUP_BARRIER) return;
     unsigned flags = flags_at(site);
     unsigned epoch = ++launch->checks.epoch;
@@ -87,26 +88,48 @@ struct Listener {
     return launch->suspends[site >> AM_WAIT_BITS] >> AM_WAIT_BITS;
   }
 
-  // Threads at different barriers are an error; some at a barrier that others never reach, a
-  // warning.
+  // Threads at different barriers are an error, and so is a barrier that some have not come to
+  // before they ended; that some returned early, a warning.
   void report_divergence(const am_group& group, const am_thread* threads) {
     const am_thread* first = nullptr;
-    unsigned ended = 0, ended_thread = kNoThread;
+    unsigned returned = 0, passed = 0, ended_thread = kNoThread;
     for (unsigned i = 0; i < group.threads; ++i) {
       const am_thread& thread = threads[i];
       if (thread.site == AM_FINISHED) {
-        if (ended++ == 0) ended_thread = i;
+        bool early = launch->returned[i] == launch->checks.group_first;
+        ++(early ? returned : passed);
+        if (!early || ended_thread == kNoThread) ended_thread = i;
       } else if (!first) {
         first = &thread;
       } else if (thread.site != first->site) {
         report(AM_ERROR, AM_BARRIER_DIVERGENCE, thread.site, i, first->site >> AM_WAIT_BITS,
                first->index, 0);
+        launch->diverged = launch->checks.group_first;
         return;
       }
     }
-    if (ended)
-      report(AM_WARNING, AM_BARRIER_DIVERGENCE, first->site, first->index, kNoSite16, ended_thread,
-             ended);
+    // That threads miss each other from then on is no news.
+    if ((passed || returned) && launch->diverged != launch->checks.group_first)
+      report(passed ? AM_ERROR : AM_WARNING, AM_BARRIER_DIVERGENCE, first->site, first->index,
+             kNoSite16, ended_thread, passed ? passed : returned);
+  }
+
+  // Lanes that are read from must be there. `extra` is the first that is not.
+  void look_at_sources(const am_simdgroup& simd, const am_thread* lanes, unsigned site,
+                       unsigned active) {
+    launch->has_shuffles = 0;
+    for (unsigned lane = 0; lane < simd.threads; ++lane) {
+      unsigned thread = lanes[lane].index, source = launch->shuffles[thread] - 1;
+      if (!(active >> lane & 1) || source == ~0u) {
+        launch->has_shuffles |= source != ~0u;
+        continue;
+      }
+      launch->shuffles[thread] = 0;
+      if (source >= AM_SIMD_WIDTH)
+        report(AM_ERROR, AM_SHUFFLE, site, thread, kNoSite16, kNoThread, source - AM_SIMD_WIDTH);
+      else if (!(active >> source & 1))
+        report(AM_WARNING, AM_SHUFFLE, site, thread, kNoSite16, kNoThread, source);
+    }
   }
 
   // All lanes of a simdgroup must have loaded and stored the same matrices, and all must be there.

@@ -359,6 +359,24 @@ void am_check_matrix(am_checks* checks, unsigned number, unsigned thread) {
   launch.last_matrix[thread] = launch.matrix_site + number;
 }
 
+// The thread ends here, by a return of the author's.
+void am_check_return(am_checks* checks, unsigned thread) {
+  ((am_checked_launch*)checks)->returned[thread] = checks->group_first;
+}
+
+// The thread is about to read the value of another lane; run_listener.h knows who is there.
+void am_check_shuffle(am_checks* checks, unsigned source, unsigned width, unsigned number,
+                      unsigned thread) {
+  am_checked_launch& launch = *(am_checked_launch*)checks;
+  unsigned lane = thread % width, from = number;
+  if (source == AM_XOR) from = lane ^ number;
+  if (source == AM_ABOVE) from = lane + number < width ? lane + number : lane;
+  if (source == AM_BELOW) from = number <= lane ? lane - number : lane;
+  launch.has_shuffles = 1;
+  unsigned first = thread % AM_SIMD_WIDTH - lane;
+  launch.shuffles[thread] = 1 + (from < width ? first + from : AM_SIMD_WIDTH + from);
+}
+
 // Metal's fences are of sequential consistency, or do nothing.
 void am_check_fence(am_checks* checks, unsigned flags, unsigned order, unsigned scope,
                     unsigned thread) {

@@ -46,6 +46,7 @@ struct Solve {
     const float rest = solved[i * lanes + lane] - ((sums[0] + sums[1]) + (sums[2] + sums[3]));
     const float value = rest / tile[i * lanes + i];
     solved[i * lanes + lane] = value;
+    // anymetal: allow(aliasing) a lane has read its column before it writes it
     if (inside) x[solve.x.at(group.y, upper ? last - i : i, column)] = value;
   }
 }

@@ -191,6 +191,7 @@ template <typename T>
     if (numbers.softcap > 0.0f)
       slope *= 1.0f - (logit / numbers.softcap) * (logit / numbers.softcap);
     const bool counts = numbers.has_chances || label != no_class;
+    // anymetal: allow(aliasing) a thread has read the logit before it writes the gradient there
     gradient[at] = T(counts ? scales[row * numbers.scale_step] * slope : 0.0f);
   }
 }

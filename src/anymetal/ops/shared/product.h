@@ -67,6 +67,7 @@ struct Results {
       value = activated(numbers.activation, value);
       if (numbers.has_residual) value += read(residual, numbers.residual, row, column);
     }
+    // anymetal: allow(aliasing) a thread has read the bias there before it writes the result
     c[row * numbers.c.row + column * numbers.c.column] = T(value);
   }
 

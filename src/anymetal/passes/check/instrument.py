@@ -40,7 +40,17 @@ from anymetal.machine.shadow import FIRST_DYNAMIC, FIRST_STATIC, UNKNOWN_REGION,
 from anymetal.machine.table import offset_of
 from anymetal.passes.accesses import Access, accesses_of
 from anymetal.passes.check.debug_info import DebugInfo, Spot
-from anymetal.passes.check.mark import DIVISOR, FENCE, INDEX, MARKS, NUMBER
+from anymetal.passes.check.mark import (
+    DIVISOR,
+    FENCE,
+    INDEX,
+    MARKS,
+    NUMBER,
+    OVERFLOW,
+    RETURN,
+    SHUFFLE,
+)
+from anymetal.passes.check.moves import Moves
 from anymetal.passes.check.padding import is_padded, runs_of
 from anymetal.passes.check.unset import LOCAL
 from anymetal.passes.lower.coroutine import has_suspends
@@ -78,6 +88,7 @@ class Instrumented:
     static_slots: list[int] = field(default_factory=list)
     smallest: dict[Root, int] = field(default_factory=dict)
     written_to: set[Root] = field(default_factory=set)
+    computed: set[Root] = field(default_factory=set)  # where not all accesses move bits
     has_fences: bool = False
     matrices: list[tuple[Spot, ...]] = field(default_factory=list)
 
@@ -108,6 +119,7 @@ class Instrument:
         self._provenance = Provenance(self._function)
         self._callees = {function.name for function in module.functions}
         self._users = self._function.users()
+        self._moves = Moves(self._function, self._users)
         self._doubtful: dict[str, int] = {}
         self._arrays: dict[str, tuple[int, Operand]] = {}
         self._padded: dict[str, Operand] = {}
@@ -287,6 +299,7 @@ class Instrument:
         """The check of one access; gives the address to use."""
         site = self._site(instruction, access, root)
         self._note(root, access)
+        self._note_bits(root, instruction)
         callee, arguments = self._check_for(access, root)
         if root.origin not in ("array", "global"):
             self._check_matrix(build, self.result.sites[site].spots)
@@ -368,6 +381,12 @@ class Instrument:
         if access.kind & shadow.Access.WRITE:
             self.result.written_to.add(root)
 
+    def _note_bits(self, root: Root, instruction: Instruction) -> None:
+        if root.origin != "buffer" or root in self.result.computed:
+            return
+        if not self._moves.is_move(instruction):
+            self.result.computed.add(root)
+
     # ---- arithmetic --------------------------------------------------------------------------
 
     def _check_mark(self, build: Builder, mark: Instruction) -> None:
@@ -381,6 +400,17 @@ class Instrument:
             return
         if mark.callee == LOCAL:
             return
+        if mark.callee == RETURN:
+            self._check_call(build, VOID, "am_check_return")
+            return
+        if mark.callee == SHUFFLE:
+            source, width, number = mark.operands
+            wide = build.cast("zext", number, I32) if number.type is not I32 else number
+            self._check_call(build, VOID, "am_check_shuffle", source, width, wide)
+            return
+        if mark.callee == OVERFLOW:
+            self._check_overflow(build, mark)
+            return
         value = mark.operands[0]
         assert isinstance(value.type, Integer)
         if mark.callee == INDEX:
@@ -393,6 +423,16 @@ class Instrument:
         else:
             site = self._site(mark, None, MACHINE, "shift past the width")
             wrong = build.icmp("uge", value, constant(value.type, value.type.bits))
+        self._check_call(build, VOID, "am_check_divisor", wrong, i32(site))
+
+    def _check_overflow(self, build: Builder, mark: Instruction) -> None:
+        """Reports arithmetic on two integers whose result has more than 32 bits."""
+        site = self._site(mark, None, MACHINE, "signed overflow in an index")
+        operation, *operands = mark.operands
+        left, right = (build.cast("sext", operand, I64) for operand in operands)
+        result = (build.add, build.sub, build.mul)[operation.integer or 0](left, right)
+        moved = build.add(result, i64(1 << 31))
+        wrong = build.icmp("ugt", moved, i64((1 << 32) - 1))
         self._check_call(build, VOID, "am_check_divisor", wrong, i32(site))
 
     def _check_number(self, build: Builder, mark: Instruction) -> None:

@@ -7,7 +7,7 @@ stays where the operation was; passes/check/instrument.py makes the check of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
 
 from anymetal.ir import (
     BFLOAT,
@@ -21,8 +21,12 @@ from anymetal.ir import (
     Operand,
     Signature,
     constant,
+    i32,
 )
-from anymetal.passes.check.debug_info import DebugInfo
+from anymetal.machine.shadow import QUAD, Source
+from anymetal.nouns import SIMDGROUP
+from anymetal.passes.check.debug_info import DebugInfo, Spot
+from anymetal.passes.check.overflow import CHECKED, doubtful_indices
 from anymetal.passes.check.padding import split_copies
 from anymetal.passes.check.rows import Rows
 from anymetal.passes.check.unset import LOCAL, keep_unset_variables
@@ -32,13 +36,26 @@ from anymetal.passes.rewrite import rewrite
 
 DIVISOR, SHIFT, NUMBER = "am_mark_divisor", "am_mark_shift", "am_mark_number"
 FENCE, INDEX = "am_mark_fence", "am_mark_index"
-MARKS = (DIVISOR, SHIFT, NUMBER, FENCE, INDEX, LOCAL)
+RETURN, SHUFFLE, OVERFLOW = "am_mark_return", "am_mark_shuffle", "am_mark_overflow"
+MARKS = (DIVISOR, SHIFT, NUMBER, FENCE, INDEX, RETURN, SHUFFLE, OVERFLOW, LOCAL)
 
 # Vector operators are our headers' code, but their arithmetic is the author's.
 _VECTOR_HEADERS = ("anymetal/arithmetic.h", "anymetal/vector.h")
 _ARITHMETIC = frozenset(("fadd", "fsub", "fmul", "fdiv", "frem"))
 _FLOATS = (FLOAT, HALF, BFLOAT)
 _FENCE_FUNCTION = "_ZN5metal19atomic_thread_fenceE"
+# Functions that read another lane's value, as C++ names them: `metal::simd_shuffle` and so on.
+_SHUFFLES = {
+    f"_ZN5metal{len(name)}{name}I": (from_, width)
+    for group, width in (("simd", SIMDGROUP), ("quad", QUAD))
+    for name, from_ in (
+        (f"{group}_broadcast", Source.LANE),
+        (f"{group}_shuffle", Source.LANE),
+        (f"{group}_shuffle_xor", Source.XOR),
+        (f"{group}_shuffle_down", Source.ABOVE),
+        (f"{group}_shuffle_up", Source.BELOW),
+    )
+}
 _INLINING = frozenset(("noinline", "alwaysinline", "optnone"))
 
 
@@ -66,22 +83,32 @@ def _keep_apart(module: Module, function: Function) -> None:
         )
 
 
-def mark(module: Module, author_file: str, *, numbers: bool) -> None:
-    """Adds the marks to every function of the author's."""
+def mark(
+    module: Module, author_file: str, is_return: Callable[[Spot], bool], *, numbers: bool
+) -> None:
+    """Adds the marks to every function of the author's. `is_return` tells whether a return
+    statement begins at a place."""
     info, layout = DebugInfo(module), module.layout()
+    kernels = {call.callee for call in module.function(THREAD_MAIN).instructions() if call.callee}
+    own = [function for function in module.functions if info.file(function) == author_file]
+    overflowing = doubtful_indices(own)
     for function in module.functions:
         split_copies(function, layout)
         file = info.file(function)
         if file == author_file:
             keep_unset_variables(function)
-            _mark_function(function, Rows(function, module), numbers=numbers)
+            _mark_function(function, Rows(function, module), overflowing, numbers=numbers)
+            if function.name in kernels:
+                _mark_returns(function, info, is_return)
         elif file.endswith(_VECTOR_HEADERS) and numbers:
-            _mark_function(function, None, numbers=True)
+            _mark_function(function, None, set(), numbers=True)
     for name in MARKS:
         module.add_declaration(Signature(name, VOID, [], is_variadic=True))
 
 
-def _mark_function(function: Function, rows: Rows | None, *, numbers: bool) -> None:
+def _mark_function(
+    function: Function, rows: Rows | None, overflowing: Container[int], *, numbers: bool
+) -> None:
     """Without `rows` the function is not the author's: only its numbers are."""
 
     def emit(build: Builder, instruction: Instruction) -> bool:
@@ -94,8 +121,14 @@ def _mark_function(function: Function, rows: Rows | None, *, numbers: bool) -> N
         if rows is not None and _is_doubtful(instruction):
             name = SHIFT if instruction.opcode in SHIFTS else DIVISOR
             _add_mark(build, instruction, name, [instruction.operands[1]])
+        if id(instruction) in overflowing:
+            operation = i32(CHECKED[instruction.opcode])
+            _add_mark(build, instruction, OVERFLOW, [operation, *instruction.operands])
         if (instruction.callee or "").startswith(_FENCE_FUNCTION):
             _add_mark(build, instruction, FENCE, instruction.operands)
+        shuffle = _shuffle_of(instruction) if rows is not None else []
+        if shuffle:
+            _add_mark(build, instruction, SHUFFLE, shuffle)
         build.made.append(instruction)
         if numbers and _yields_number(instruction):
             operands = (o for o in instruction.operands if o.is_name)
@@ -104,6 +137,29 @@ def _mark_function(function: Function, rows: Rows | None, *, numbers: bool) -> N
         return True
 
     rewrite(function, emit)
+
+
+def _mark_returns(function: Function, info: DebugInfo, is_return: Callable[[Spot], bool]) -> None:
+    """Marks where the author's `return` ends a thread: at the branch that it becomes."""
+    for block in function.blocks if len(function.blocks) > 1 else ():
+        last = block.instructions[-1]
+        spots = info.spots(last.metadata.get("dbg")) if last.opcode == "br" else []
+        if spots and is_return(spots[0]):
+            build = Builder(function.fresh)
+            _add_mark(build, last, RETURN, [])
+            block.instructions[-1:] = [*build.made, last]
+
+
+def _shuffle_of(instruction: Instruction) -> list[Operand]:
+    """How a call finds the lane it reads from, the width of its group, and the number it is given;
+    nothing for other calls."""
+    callee = instruction.callee or ""
+    if not callee.startswith(("_ZN5metal1", "_ZN5metal2")):
+        return []
+    for prefix, (source, width) in _SHUFFLES.items():
+        if callee.startswith(prefix):
+            return [i32(source), i32(width), instruction.operands[-1]]
+    return []
 
 
 def _is_doubtful(instruction: Instruction) -> bool:
