@@ -13,6 +13,7 @@ from anymetal.checker import records
 from anymetal.checker.aliasing import aliased
 from anymetal.checker.arguments import explained, suspicions
 from anymetal.checker.context import ActiveCheck
+from anymetal.checker.element_types import numbers_of
 from anymetal.checker.finding import Finding, Launched, Place, Severity
 from anymetal.checker.inline_source import InlineSource
 from anymetal.checker.layouts import gaps_of, takes_strides
@@ -105,8 +106,10 @@ class _Launch:
     def _tables(self) -> list[Any]:
         sites = self._checked.sites
         rows = (records.AccessSiteRow * max(len(sites), 1))()
+        components = _components(self._checked)
         for row, site in zip(rows, sites, strict=False):
-            row.element, row.align, row.use = site.element, site.align, site.use
+            row.align, row.use = site.align, site.use
+            row.element = min(site.element, components.get(site.root, site.element))
             is_buffer = site.root.origin == "buffer"
             row.region = site.root.number if is_buffer else shadow.UNKNOWN_REGION
         words = [suspend.what for suspend in self._checked.suspends]
@@ -235,6 +238,13 @@ class _Launch:
             if left.missing and (left.partial or expected):
                 severity: Severity = "error" if expected else "warning"
                 yield translator.unwritten(view, left, severity)
+
+
+def _components(checked: CheckedProgram) -> dict[Root, int]:
+    """Bytes of a component, for buffers of vectors: a small vector may be copied as one integer."""
+    buffers = [a for a in checked.arguments if a.role == "buffer" and a.is_pointer]
+    kinds = ((argument.index or 0, numbers_of(argument.type)) for argument in buffers)
+    return {Root("buffer", index): n.scalar.size for index, n in kinds if n and n.count > 1}
 
 
 def _same_memory(tensor: Any, output: Any) -> bool:
