@@ -8,11 +8,13 @@ kernel that works element by element does not mind as long as all have the same 
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from anymetal.checker.program import CheckedProgram
@@ -133,10 +135,10 @@ def _integers(view: BufferView) -> Iterator[int]:
     if tensor is None:
         items = view.value if isinstance(view.value, list | tuple) else [view.value]
         yield from (item for item in items if isinstance(item, int))
-    elif not tensor.is_floating_point() and 0 < tensor.numel() <= 8 * _MOST_NUMBERS:
-        data = tensor.detach().reshape(-1).cpu()
-        if tensor.element_size() == 1:
-            whole = data[: data.numel() // 4 * 4].view(torch.uint8).clone()
-            yield from whole.view(torch.int32).tolist()
-        elif tensor.numel() <= _MOST_NUMBERS:
-            yield from data.tolist()
+    elif not tensor.is_floating_point() and tensor.is_contiguous():
+        # Read where it is: a copy would wait for the device's queue, which may wait for this.
+        size = tensor.element_size() if tensor.element_size() > 1 else 4
+        count = view.extent // size
+        if 0 < count <= _MOST_NUMBERS:
+            data = ctypes.string_at(view.address, count * size)
+            yield from np.frombuffer(data, dtype=f"<i{size}").tolist()
