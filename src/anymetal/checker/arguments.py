@@ -22,7 +22,7 @@ def suspicions(checked: CheckedProgram, views: Sequence[BufferView]) -> list[Sus
 
 
 def explained(
-    doubts: Sequence[Suspicion], touched: Collection[int], findings: Sequence[Finding]
+    doubts: Sequence[Suspicion], touched: Collection[str], findings: Sequence[Finding]
 ) -> list[Finding]:
     """The doubts that the launch has confirmed, before what it found; what follows from them is
     left out."""
@@ -32,10 +32,8 @@ def explained(
     return [*confirmed, *rest]
 
 
-def _is_confirmed(doubt: Suspicion, touched: Collection[int], findings: Sequence[Finding]) -> bool:
-    if doubt.index is not None and doubt.index not in touched:
+def _is_confirmed(doubt: Suspicion, touched: Collection[str], findings: Sequence[Finding]) -> bool:
+    if doubt.argument is not None and doubt.argument not in touched:
         return False
-    name = doubt.finding.buffer
-    return not doubt.only_with or any(
-        f.kind == doubt.only_with and f.buffer == name for f in findings
-    )
+    needed, name = doubt.only_with, doubt.argument
+    return not needed or any(f.kind == needed and f.buffer == name for f in findings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,7 +60,7 @@ def run_checked(
     launched = Launched(number, check.caller, check.test, inline.call if inline else None)
     doubts = suspicions(checked, views)
     with _lock:
-        launch = _Launch(checked, dispatch, views, check, {doubt.index for doubt in doubts})
+        launch = _Launch(checked, dispatch, views, check, {doubt.argument for doubt in doubts})
         findings = launch.run()
         touched = launch.touched()
     for finding in explained(doubts, touched, findings):
@@ -91,7 +91,7 @@ class _Launch:
         dispatch: Dispatch,
         views: Sequence[BufferView],
         check: ActiveCheck,
-        watched: set[int | None],
+        watched: Collection[str | None],
     ) -> None:
         self._checked = checked
         self._dispatch = dispatch
@@ -100,6 +100,7 @@ class _Launch:
         self._data = CheckedLaunch()
         self._keep = self._tables()
         self._watched = watched
+        self._regions: dict[str, Region] = {}  # of the arguments
         self._aliased = aliased(checked, views)
         self._fill_regions()
 
@@ -135,7 +136,7 @@ class _Launch:
         slots = iter(range(shadow.FIRST_STATIC + len(checked.variables), shadow.REGIONS))
         for view in self._views:
             number = view.index if view.index is not None else next(slots)
-            region = regions[number]
+            region = self._regions[view.name] = regions[number]
             region.low, region.extent, region.size = view.address, view.extent, view.size
             region.memory = Memory.DEVICE
             region.read_only = view.index in const
@@ -166,13 +167,12 @@ class _Launch:
             region.run = gaps.run
         if region.aliased or region.step_count:
             region.watched = Watch.WATCHED
-        elif view.index in self._watched:
+        elif view.name in self._watched:
             region.watched = Watch.WATCHED_ONCE
 
-    def touched(self) -> set[int]:
-        """The buffers among those that were watched that the launch has touched."""
-        regions = self._data.checks.regions
-        return {index for index in self._watched if index is not None and regions[index].touched}
+    def touched(self) -> set[str]:
+        """The arguments that the launch has touched, of those that were watched."""
+        return {name for name in self._watched if name and self._regions[name].touched}
 
     def _threadgroup_regions(self, any_unknown: int) -> list[tuple[Region, Need]]:
         """Static variables and dynamic parameters; their addresses are known when the run

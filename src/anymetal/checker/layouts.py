@@ -51,7 +51,7 @@ def _suspicion(
         f"Pass {view.name}.contiguous(), or pass the strides to the kernel and use them.",
         "warning",
     )  # fmt: skip
-    return Suspicion(found.index, found.finding, only_with)
+    return Suspicion(view.name, found.finding, only_with)
 
 
 @dataclass(frozen=True)

@@ -71,8 +71,13 @@ def barrier_divergence(seen: Sighting) -> str:
     if seen.severe and not seen.detail:
         return "threads of one threadgroup stand at different barriers"
     if seen.severe:
-        return f"{seen.detail} threads of the threadgroup never come to this barrier"
-    return f"{seen.detail} threads of the threadgroup had returned before this barrier"
+        verb = "comes" if seen.detail == 1 else "come"
+        return f"{_threads(seen)} of the threadgroup never {verb} to this barrier"
+    return f"{_threads(seen)} of the threadgroup had returned before this barrier"
+
+
+def _threads(seen: Sighting) -> str:
+    return "1 thread" if seen.detail == 1 else f"{seen.detail} threads"
 
 
 def collective_divergence(seen: Sighting) -> str:
@@ -88,7 +93,7 @@ def layout(seen: Sighting) -> str:
 
 
 def aliasing(seen: Sighting) -> str:
-    one, other = f"'{seen.name}'", f"'{seen.other_name or seen.name}'"
+    one, other = f"'{seen.name}'", f"'{seen.other_name}'" if seen.other_name else "another argument"
     both = f"{one} and {other} are the same memory, and Metal's compiler assumes that no two are"
     if seen.severe:
         return (

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Suspicion:
-    """A finding about a buffer. Where `index` is None it holds whatever the launch touches.
+    """A finding about an argument. Where `argument` is None it holds whatever the launch touches.
 
     `only_with` names a kind: without a finding of that kind about the buffer this one is none.
     """
 
-    index: int | None
+    argument: str | None
     finding: Finding
     only_with: str = ""
 
@@ -34,7 +34,7 @@ def suspicion(
 ) -> Suspicion:
     """A doubt that points at the parameter's declaration. `message` goes on after its name."""
     finding = at_parameter(checked, view.name, kind, f"{named(view)} {message}", hint, severity)
-    return Suspicion(view.index, finding)
+    return Suspicion(view.name, finding)
 
 
 def at_parameter(
