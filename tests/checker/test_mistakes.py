@@ -57,7 +57,7 @@ def test_unusual_call_is_silent(library: anymetal.ShaderLibrary, call: Call) -> 
 def test_unchecked_calls_take_what_torch_takes(library: anymetal.ShaderLibrary) -> None:
     """The mistakes around a kernel are found under a check; without one they run as they are."""
     for mistake in MISTAKES:
-        if mistake.kind in ("argument_type", "layout", "aliasing"):
+        if mistake.wrong.kernel in ("scale", "negate", "sizes") and not mistake.raises:
             options = {k: v for k, v in mistake.wrong.options.items() if k != "outputs"}
             getattr(library, mistake.wrong.kernel)(*mistake.wrong.make(), **options)
 
