@@ -30,7 +30,7 @@ UNCHECKED = frozenset(
 )
 
 
-DIVERGENCE = ("collective_divergence", "barrier_divergence")
+DIVERGENCE = ("collective_divergence", "barrier_divergence", "shuffle")
 
 
 def pytest_configure(config: pytest.Config) -> None:
