@@ -34,6 +34,18 @@ def test_health(tmp_path: Path) -> None:
     assert "<svg" in page.read_text() and "| sample_square |" in table.read_text()
 
 
+def test_rows_of_the_table_are_renewed_and_others_stay(tmp_path: Path) -> None:
+    table = tmp_path / "accuracy.md"
+    run("health", "--write-docs", table)
+    kept = table.read_text().replace("| sample_square | ", "| sample_square | kept ")
+    table.write_text(kept.replace("| sample_square_backward | ", "| sample_square_backward | old "))
+    assert run("health", "sample_square_backward", "--write-docs", table).exit_code == 0
+    assert table.read_text() == kept
+    table.write_text(kept.replace("Measured with torch", "Measured with torch 0 and"))
+    refused = run("health", "sample_square_backward", "--write-docs", table)
+    assert refused.exit_code == 2 and "on another machine" in refused.output.replace("\n", " ")
+
+
 def test_health_fails(only_the_sample: ModuleType) -> None:
     only_the_sample.Mistakes.added = 0.1
     result = run("health", "sample_square")

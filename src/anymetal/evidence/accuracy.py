@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from anymetal.evidence.health import DTYPES, Health
 from anymetal.evidence.judge import TIMES_TORCH, Judgement
 from anymetal.evidence.machine import Machine
+from anymetal.ops.declare import OPERATORS
 
 _TEXT = """# Accuracy
 
@@ -25,16 +27,33 @@ parentheses: the error itself. An operator named `..._backward` is the gradient 
 """
 
 
-def document(found: Sequence[Health], machine: Machine) -> str:
-    """Markdown: one row an operator, forward and gradient of each dtype."""
+def document(found: Sequence[Health], machine: Machine, before: str = "") -> str:
+    """Markdown: one row an operator, forward and gradient of each dtype.
+
+    Operators that are in the document `before`, and were not examined now, keep their rows.
+    """
     headings = [*DTYPES, *(f"gradient {dtype}" for dtype in DTYPES)]
     text = _TEXT.format(
         limit=TIMES_TORCH,
-        machine=f"Measured with torch {machine.torch} on {machine.device}.",
+        machine=_measured(machine),
         columns=" | ".join(headings),
         dashes="|".join("---:" for _ in headings),
     )
-    return text + "".join(f"{_row(health)}\n" for health in found)
+    rows = {match[1]: match[0] for match in _ROW.finditer(before)}
+    rows |= {health.operator: _row(health) for health in found}
+    return text + "".join(f"{rows[name]}\n" for name in OPERATORS if name in rows)
+
+
+def is_of(machine: Machine, before: str) -> bool:
+    """Whether rows of this machine may stand beside those of the document `before`."""
+    return _measured(machine) in before
+
+
+def _measured(machine: Machine) -> str:
+    return f"Measured with torch {machine.torch} on {machine.device}."
+
+
+_ROW = re.compile(r"^\| (\w+) \|.*\|$", re.MULTILINE)
 
 
 def _row(health: Health) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 
 from anymetal.msl.check import check_all
@@ -18,6 +18,8 @@ from anymetal.store.fingerprint import unchanged
 CHECKED_AT_ONCE = 64
 # Prepared texts that are kept: more than the sources of our own operators.
 _KEPT = 64
+# Programs that are kept, for another engine or level of checking that asks for the same.
+_KEPT_PROGRAMS = 4
 
 
 class MetalFrontend:
@@ -25,6 +27,9 @@ class MetalFrontend:
 
     def __init__(self) -> None:
         self._prepared: OrderedDict[Source, Prepared] = OrderedDict()
+        self._programs: deque[tuple[Prepared, tuple[object, ...], Program]] = deque(
+            maxlen=_KEPT_PROGRAMS
+        )
         self._lock = threading.Lock()
 
     def outline(self, source: Source, target: Target) -> Outline:
@@ -52,7 +57,14 @@ class MetalFrontend:
         """One kernel for one set of function constants."""
         named: dict[int | str, Scalar] = {name: constants[name] for name in constants}
         prepared = self.prepared(source)
-        return compile_program(prepared, kernel, named, target, optimise=optimise)
+        # The values as text: 1 and True are equal, and -0.0 and 0.0.
+        wanted = (kernel, repr(sorted(constants.items())), target, optimise)
+        for known, asked, program in list(self._programs):
+            if known is prepared and asked == wanted:
+                return program
+        program = compile_program(prepared, kernel, named, target, optimise=optimise)
+        self._programs.append((prepared, wanted, program))
+        return program
 
     def prepared(self, source: Source) -> Prepared:
         """The rewritten source, made once while the files it includes stay as they are."""

@@ -222,6 +222,33 @@ def test_bytes_of_lanes_that_are_not_there_come_from_a_spare_place() -> None:
     ]
 
 
+@pytest.mark.parametrize("bits", [8, 16])
+def test_small_elements_of_some_lanes_are_taken_out_of_words_and_stored_in_turn(bits: int) -> None:
+    size = bits // 8
+    body = f"""{VARYING}
+  %j = zext i32 %x to i64
+  %p = getelementptr i{bits}, ptr %in, i64 %j
+  %y = load i{bits}, ptr %p, align {size}
+  %z = add i{bits} %y, 1
+  %q = getelementptr i{bits}, ptr %out, i64 %j
+  store i{bits} %z, ptr %q, align {size}
+  ret void"""
+    text = vectorised(body, PARTIAL)
+    assert "gather.v32i32" in text and "@llvm.cttz.i32" in text
+    order = [(7 * lane + 3) % 32 for lane in range(32)]
+    given = _bytes(order)
+    for threads in (1, 9, 32):
+        expected = bytearray(128)
+        for start in (j * size for j in order[:threads]):
+            element = int.from_bytes(given[start : start + size], "little") + 1
+            expected[start : start + size] = element.to_bytes(size, "little")
+        assert _bytes(results(body, order, threads=threads)[:32]) == bytes(expected)
+
+
+def _bytes(words: list[int]) -> bytes:
+    return b"".join(word.to_bytes(4, "little", signed=True) for word in words)
+
+
 def test_the_last_lane_that_writes_one_place_wins() -> None:
     body = f"""{VARYING}
   store i32 %x, ptr %out, align 4

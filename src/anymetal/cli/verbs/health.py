@@ -37,7 +37,10 @@ def health(
         Path | None, typer.Option(metavar="FILE", help="write a report with plots")
     ] = None,
     write_docs: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="write the table of errors as Markdown")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="write the table of errors as Markdown, or renew its rows"
+        ),
     ] = None,
     compare_engines: Annotated[
         bool, typer.Option("--compare-engines", help="run each case on the GPU and on the CPU")
@@ -50,8 +53,19 @@ def health(
     if compare_engines:
         finish(compare(console(), chosen, place, cases, as_json))
     else:
+        if operators and write_docs is not None:
+            _refuse_another_machine(write_docs, place)
         outputs = Outputs(html, write_docs, as_json)
         finish(run(console(), chosen, place, cases, outputs))
+
+
+def _refuse_another_machine(docs: Path, device: torch.device) -> None:
+    """Some rows of a table are renewed only where the others come from."""
+    if docs.exists() and not accuracy.is_of(describe(device), docs.read_text()):
+        raise typer.BadParameter(
+            f"--write-docs {docs}: its rows were measured with another torch or on another machine;"
+            " name no operators to measure all of them here"
+        )
 
 
 @dataclass(frozen=True)
@@ -88,7 +102,8 @@ def run(
     if outputs.html is not None:
         outputs.html.write_text(health_page.page(found, machine, seconds))
     if outputs.docs is not None:
-        outputs.docs.write_text(accuracy.document(found, machine))
+        before = outputs.docs.read_text() if outputs.docs.exists() else ""
+        outputs.docs.write_text(accuracy.document(found, machine, before))
     if outputs.json:
         print(json.dumps(as_json(found, machine.to_json(), seconds), indent=2))
     else:

@@ -31,7 +31,7 @@ from anymetal.ir import (
     vector,
     zero,
 )
-from anymetal.passes.simdgroup import exchange, fours
+from anymetal.passes.simdgroup import exchange, fours, small
 from anymetal.passes.simdgroup.facts import WIDTH, Lanes
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.together import Stretch, is_invariant, stretch_of
@@ -40,6 +40,7 @@ from anymetal.passes.simdgroup.values import ALL_LANES, INVARIANT, Code, Value, 
 _NO_MARK: dict[str, str] = {}
 # Places that are loaded one by one sooner than gathered.
 _FEW = 4
+_WORD = 4  # bytes: processors gather and scatter no smaller elements
 
 
 @dataclass
@@ -75,6 +76,7 @@ class Memory:
     def __init__(self, code: Code) -> None:
         self._code = code
         self._spare: Operand | None = None
+        self._scattering = small.Scattering(code)
 
     # ---- from instructions -------------------------------------------------------------------
 
@@ -197,7 +199,7 @@ class Memory:
         self._either(
             access.address.condition,
             lambda: code.store(fast(), result),
-            lambda: code.store(self._gather(access), result),
+            lambda: code.store(self._gather(access, rare=True), result),
         )
         return code.varying(code.load(wide, result))
 
@@ -302,7 +304,7 @@ class Memory:
 
         def slow() -> None:
             for access, result in zip(accesses, results, strict=True):
-                code.store(self._gather(access), result)
+                code.store(self._gather(access, rare=True), result)
 
         self._either(condition, quick, slow)
         return [code.varying(code.load(wide, result)) for result in results]
@@ -358,7 +360,7 @@ class Memory:
 
         def slow() -> None:
             for access, value in zip(accesses, values, strict=True):
-                self._scatter(access, value)
+                self._scatter(access, value, rare=True)
 
         self._either(condition, lambda: self._stretch_store(accesses, values), slow)
 
@@ -404,13 +406,19 @@ class Memory:
         )
         return in_turn and parts == list(range(fours.FOUR)) and self._code.types.size(kind) == 4
 
-    def _gather(self, access: Access) -> Operand:
-        wide = vector_type(access.type)
+    def _gather(self, access: Access, *, rare: bool = False) -> Operand:
+        """`rare`: where a faster form does not fit, which hardly happens."""
+        code, wide = self._code, vector_type(access.type)
+        size = code.types.size(access.type)
+        if small.fits(size, access.align) and (rare or access.mask is not None):
+            code.extra_weight += small.GATHER_WEIGHT
+            return small.gathered(code, access.type, self._reachable(access)[0])
         pointers, mask = self._reachable(access)
+        code.extra_weight += _lane_weight(size)
         name = f"llvm.masked.gather.{mangled(wide)}.v{WIDTH}p0"
         aligned = ((f"align {access.align}",), (), ())
         arguments = [pointers, mask, zero(wide)]
-        return self._code.declared_call(wide, name, arguments, attributes=aligned)
+        return code.declared_call(wide, name, arguments, attributes=aligned)
 
     def _odd_load(self, access: Access, odd: list[tuple[int, Integer]]) -> Value:
         """An integer of, say, 24 bits, in parts that processors know."""
@@ -449,7 +457,9 @@ class Memory:
             self._scatter(access, value)
         elif access.address.condition is not None:
             code.vector(value)
-            self._either(access.address.condition, fast, lambda: self._scatter(access, value))
+            self._either(
+                access.address.condition, fast, lambda: self._scatter(access, value, rare=True)
+            )
         else:
             fast()
 
@@ -488,12 +498,20 @@ class Memory:
             last = code.extract_element(code.vector(value), lane)
         code.store(last, place, access.align)
 
-    def _scatter(self, access: Access, value: Value) -> None:
+    def _scatter(self, access: Access, value: Value, *, rare: bool = False) -> None:
+        code = self._code
+        written = code.vector(value)
+        size = code.types.size(access.type)
+        if size < _WORD and (rare or access.mask is not None):
+            code.extra_weight += small.SCATTER_WEIGHT
+            pointers = code.vector(access.address)
+            self._scattering.scatter(written, pointers, access.mask, access.align)
+            return
         pointers, mask = self._reachable(access)
-        written = self._code.vector(value)
+        code.extra_weight += _lane_weight(size)
         name = f"llvm.masked.scatter.{mangled(written.type)}.v{WIDTH}p0"
         aligned = ((), (f"align {access.align}",), ())
-        self._code.declared_call(VOID, name, [written, pointers, mask], attributes=aligned)
+        code.declared_call(VOID, name, [written, pointers, mask], attributes=aligned)
 
     def _reachable(self, access: Access) -> tuple[Operand, Operand]:
         """Addresses of a gather or scatter, and its mask.
@@ -503,9 +521,7 @@ class Memory:
         """
         code = self._code
         pointers = code.vector(access.address)
-        small = code.types.size(access.type) < 4
-        code.extra_weight += 3 * WIDTH if small else 4
-        if access.mask is None or not small:
+        if access.mask is None or code.types.size(access.type) >= _WORD:
             return pointers, access.mask or ALL_LANES
         nowhere = code.splat(self._nowhere())
         return code.select(access.mask, pointers, nowhere), ALL_LANES
@@ -515,6 +531,11 @@ class Memory:
         if self._spare is None:
             self._spare = self._code.variable(I64, align=8)
         return self._spare
+
+
+def _lane_weight(size: int) -> int:
+    """About how many instructions LLVM makes of a gather or scatter."""
+    return 4 if size >= _WORD else 3 * WIDTH
 
 
 def _odd_parts(kind: Type) -> list[tuple[int, Integer]]:
