@@ -48,6 +48,14 @@ Many tensors are lists, whether read or written. An operator without a gradient 
     def sgd_step(params: list[Tensor], grads: list[Tensor], lr: float) -> None:
         check_lists(...)
 
+A function of many arguments, be it `run`, the reference or the cost, may take them as one object,
+so that the declaration alone lists them:
+
+    @sgd_step.run
+    @on_call
+    def _(call: Arguments) -> None:
+        run_tables(sgd_step, call.params, call.grads, lr=call.lr)
+
 `mixed` says what happens to tensors of several dtypes, `autocast` what torch.autocast does,
 `twice` that gradients of gradients may be taken from the reference. Tangents of forward mode are
 the reference's wherever there is a gradient. What an operator cannot do, it refuses with a reason.
@@ -66,18 +74,21 @@ from anymetal.ops.declare.operator import (
     Operator,
     operator,
 )
+from anymetal.ops.declare.signature import Arguments, on_call
 
 __all__ = [
     "FLOATS",
     "NAMESPACE",
     "OPERATORS",
     "AnyOperator",
+    "Arguments",
     "Autocast",
     "Call",
     "Case",
     "Cost",
     "Gradients",
     "Operator",
+    "on_call",
     "operator",
     "variants",
 ]

@@ -27,7 +27,7 @@ from anymetal.ops.declare.derivatives import (
 )
 from anymetal.ops.declare.dtypes import Autocast, Mixed, called_in_one_dtype, register_autocast
 from anymetal.ops.declare.kernel_file import SUFFIXES, kernel_file
-from anymetal.ops.declare.signature import signature_of, tensors_of
+from anymetal.ops.declare.signature import by_arguments, signature_of, tensors_of
 from anymetal.policy.tuning_cache import register_source
 
 NAMESPACE = "anymetal"
@@ -105,9 +105,11 @@ class Operator(Generic[P, R]):
         self.names = self.signature.names
         self.mutates, self.results = tuple(declared.mutates), tuple(declared.results)
         self.detached, self.in_part = frozenset(declared.detached), declared.in_part
-        self.reference, self.cases = declared.reference, list(declared.cases)
+        self.reference = by_arguments(declared.reference, self.signature)
+        self.cases = list(declared.cases)
         self.baseline, self.naive = declared.baseline, declared.naive
-        self.bench, self.cost = list(declared.bench), declared.cost
+        self.bench = list(declared.bench)
+        self.cost = by_arguments(declared.cost, self.signature) if declared.cost else None
         self.dtypes, self.mixed = tuple(declared.dtypes), declared.mixed
         self.autocast, self.twice = declared.autocast, declared.twice
         self.again = declared.again
@@ -173,9 +175,10 @@ class Operator(Generic[P, R]):
     def run(self, function: F) -> F:
         """Registers what fills the results: `function(results, *arguments)`.
 
-        A mutating operator has none: `function(*arguments)` writes into its arguments.
+        A mutating operator has none: `function(*arguments)` writes into its arguments. Marked by
+        `on_call`, it takes the arguments as one object.
         """
-        self._run = function
+        self._run = by_arguments(function, self.signature)
         return function
 
     def kernel(self, name: str, tensor: torch.Tensor) -> Callable[..., None]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, TypeVar
+from weakref import WeakSet
 
 import torch
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,36 @@ class Signature:
         """Arguments by name as a call takes them: by position, and by name where they must be."""
         by_name = {name: value for name, value in values.items() if name in self.keyword_only}
         return [value for name, value in values.items() if name not in by_name], by_name
+
+
+class Arguments(SimpleNamespace):
+    """The arguments of one call as attributes, those left out with their defaults."""
+
+
+def on_call(function: F) -> F:
+    """Marks a function of an operator, such as its reference, that takes a call's Arguments.
+
+    They come last, in place of the arguments themselves: a declaration alone lists those.
+    """
+    _ON_CALL.add(function)
+    return function
+
+
+_ON_CALL: WeakSet[Callable[..., Any]] = WeakSet()
+
+
+def by_arguments(function: F, signature: Signature) -> F:
+    """A function marked by `on_call` as one that takes the arguments of the operator."""
+    if function not in _ON_CALL:
+        return function
+    before = len(inspect.signature(function).parameters) - 1  # results, where it takes them
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        call = Arguments(**signature.bind(args[before:], kwargs))
+        return function(*args[:before], call)
+
+    return called  # type: ignore[return-value]
 
 
 def signature_of(function: Callable[..., Any], name: str, mutates: Sequence[str]) -> Signature:

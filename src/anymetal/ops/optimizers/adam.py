@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from anymetal.ops.declare import Cost, operator
+from anymetal.ops.declare import Arguments, on_call, operator
 from anymetal.ops.declare.checks import check_dtype, check_shape, check_writable
 from anymetal.ops.declare.elementwise import choice_for
-from anymetal.ops.optimizers.cases import float32_or_more, lists_case
+from anymetal.ops.optimizers.cases import float32_or_more, lists_case, step_cost
 from anymetal.ops.optimizers.tables import (
     Written,
     check_device,
@@ -35,51 +34,29 @@ def state_rows(amsgrad: bool, master_weights: bool) -> int:
     return 2 + amsgrad + master_weights
 
 
-def _reference(
-    params: list[Tensor],
-    grads: list[Tensor],
-    states: list[Tensor],
-    steps: Tensor,
-    lr: float,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    eps: float = 1e-8,
-    weight_decay: float = 0.0,
-    decoupled_weight_decay: bool = False,
-    amsgrad: bool = False,
-    maximize: bool = False,
-    master_weights: bool = False,
-    **_: Any,
-) -> None:
-    steps += 1
-    for i, (param, state) in enumerate(zip(params, states, strict=True)):
+@on_call
+def _reference(call: Arguments) -> None:
+    call.steps += 1
+    for i, (param, state) in enumerate(zip(call.params, call.states, strict=True)):
         value = float32_or_more(param).flatten()
-        if master_weights:
+        if call.master_weights:
             value = state[-1].clone()
-        grad = float32_or_more(grads[i]).flatten() * (-1 if maximize else 1)
-        if decoupled_weight_decay:
-            value = value * (1 - lr * weight_decay)
+        grad = float32_or_more(call.grads[i]).flatten() * (-1 if call.maximize else 1)
+        if call.decoupled_weight_decay:
+            value = value * (1 - call.lr * call.weight_decay)
         else:
-            grad = grad + weight_decay * value
-        state[0].lerp_(grad, 1 - beta1)
-        state[1].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+            grad = grad + call.weight_decay * value
+        state[0].lerp_(grad, 1 - call.beta1)
+        state[1].mul_(call.beta2).addcmul_(grad, grad, value=1 - call.beta2)
         second = state[1]
-        if amsgrad:
+        if call.amsgrad:
             second = state[2].copy_(torch.maximum(state[2], second))
-        step = steps[i].double()
-        root = (second / (1 - beta2**step).to(second.dtype)).sqrt() + eps
-        value = value - lr / (1 - beta1**step).to(value.dtype) * state[0] / root
-        if master_weights:
+        step = call.steps[i].double()
+        root = (second / (1 - call.beta2**step).to(second.dtype)).sqrt() + call.eps
+        value = value - call.lr / (1 - call.beta1**step).to(value.dtype) * state[0] / root
+        if call.master_weights:
             state[-1].copy_(value)
         param.copy_(value.view(param.shape))
-
-
-def _cost(
-    params: list[Tensor], grads: list[Tensor], states: list[Tensor], *_: Any, **__: Any
-) -> Cost:
-    written = sum(tensor.nbytes for tensor in (*params, *states))
-    read = written + sum(grad.nbytes for grad in grads)
-    return Cost(read=read, write=written, flops=14 * sum(param.numel() for param in params))
 
 
 _case = functools.partial(lists_case, steps=True, lr=1e-2)
@@ -99,7 +76,7 @@ _adamw = functools.partial(_case, rows=2, weight_decay=0.1, decoupled_weight_dec
         _case([(4099,), (32, 32)], rows=4, amsgrad=True, master_weights=True),
     ],
     bench=[_adamw([(1 << 16,)] * 2), _adamw([(1 << 20,)] * 4)],
-    cost=_cost,
+    cost=step_cost(14),
     mutates=["params", "states", "steps"],
     no_gradient="a step of an optimizer has none. Call it under torch.no_grad()",
 )
@@ -144,8 +121,8 @@ def adam_step_(
 
 
 @adam_step_.run
-def _(*args: Any, **kwargs: Any) -> None:
-    call = SimpleNamespace(**adam_step_.signature.bind(args, kwargs))
+@on_call
+def _(call: Arguments) -> None:
     if not call.params:
         return
     written = Written()

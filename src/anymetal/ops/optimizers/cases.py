@@ -1,13 +1,13 @@
-"""Lists of parameters, gradients and states, as the steps of optimizers take them."""
+"""Lists of tensors as the steps of optimizers take them, and what a step costs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from anymetal.ops.declare import Case
+from anymetal.ops.declare import Case, Cost
 
 
 def lists_case(
@@ -33,6 +33,23 @@ def lists_case(
     sizes = "x".join(str(n) for n in shapes[0]) or "scalar"
     words = [f"{len(shapes)} of {sizes}", *(f"{k}={v}" for k, v in keywords.items())]
     return Case(" ".join(words), make)
+
+
+def step_cost(flops: int) -> Callable[..., Cost]:
+    """Parameters and states are read and written, gradients read; `flops` an element."""
+
+    def cost(
+        params: list[torch.Tensor],
+        grads: list[torch.Tensor],
+        states: list[torch.Tensor],
+        *_: Any,
+        **__: Any,
+    ) -> Cost:
+        written = sum(tensor.nbytes for tensor in (*params, *states))
+        read = written + sum(grad.nbytes for grad in grads)
+        return Cost(read=read, write=written, flops=flops * sum(p.numel() for p in params))
+
+    return cost
 
 
 def float32_or_more(tensor: torch.Tensor) -> torch.Tensor:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from anymetal.ops.declare import Case, Cost, operator
+from anymetal.ops.declare import Arguments, Case, Cost, on_call, operator
 from anymetal.ops.declare.checks import check_dtype
 from anymetal.ops.declare.kernel_file import SUFFIXES
 from anymetal.ops.optimizers.cases import float32_or_more, lists_case
@@ -43,18 +42,12 @@ def _case(shapes: list[tuple[int, ...]], short: int, **keywords: Any) -> Case:
 # --- momentum -------------------------------------------------------------------------------------
 
 
-def _momentum_reference(
-    updates: list[Tensor],
-    grads: list[Tensor],
-    states: list[Tensor],
-    momentum: float = 0.95,
-    nesterov: bool = True,
-    **_: Any,
-) -> None:
-    for update, grad, state in zip(updates, grads, states, strict=True):
+@on_call
+def _momentum_reference(call: Arguments) -> None:
+    for update, grad, state in zip(call.updates, call.grads, call.states, strict=True):
         given = float32_or_more(grad).flatten()
-        state[0].lerp_(given, 1 - momentum)
-        result = given.lerp(state[0], momentum) if nesterov else state[0]
+        state[0].lerp_(given, 1 - call.momentum)
+        result = given.lerp(state[0], call.momentum) if call.nesterov else state[0]
         update.copy_(result.view(update.shape))
 
 
@@ -101,8 +94,8 @@ def muon_momentum_(
 
 
 @muon_momentum_.run
-def _(*args: Any, **kwargs: Any) -> None:
-    call = SimpleNamespace(**muon_momentum_.signature.bind(args, kwargs))
+@on_call
+def _(call: Arguments) -> None:
     written = Written()
     found = entries(written, call.updates, call.grads, call.states)
     if not found:
@@ -123,38 +116,24 @@ def _(*args: Any, **kwargs: Any) -> None:
 # --- step -----------------------------------------------------------------------------------------
 
 
-def _step_reference(
-    params: list[Tensor],
-    updates: list[Tensor],
-    states: list[Tensor],
-    factors: list[float],
-    lr: float,
-    weight_decay: float = 0.0,
-    master_weights: bool = False,
-    **_: Any,
-) -> None:
-    for i, (param, update) in enumerate(zip(params, updates, strict=True)):
-        value = states[i][-1].clone() if master_weights else float32_or_more(param).flatten()
-        value = value * (1 - lr * weight_decay)
-        value = value - lr * factors[i] * float32_or_more(update).flatten()
-        if master_weights:
-            states[i][-1].copy_(value)
+@on_call
+def _step_reference(call: Arguments) -> None:
+    for i, (param, update) in enumerate(zip(call.params, call.updates, strict=True)):
+        value = (
+            call.states[i][-1].clone() if call.master_weights else float32_or_more(param).flatten()
+        )
+        value = value * (1 - call.lr * call.weight_decay)
+        value = value - call.lr * call.factors[i] * float32_or_more(update).flatten()
+        if call.master_weights:
+            call.states[i][-1].copy_(value)
         param.copy_(value.view(param.shape))
 
 
-def _step_cost(
-    params: list[Tensor],
-    updates: list[Tensor],
-    states: list[Tensor],
-    factors: list[float],
-    lr: float,
-    weight_decay: float = 0.0,
-    master_weights: bool = False,
-    **_: Any,
-) -> Cost:
-    count = sum(param.numel() for param in params)
-    written = sum(param.nbytes for param in params) + 4 * count * master_weights
-    read = 2 * count + (4 * count if master_weights else written)
+@on_call
+def _step_cost(call: Arguments) -> Cost:
+    count = sum(param.numel() for param in call.params)
+    written = sum(param.nbytes for param in call.params) + 4 * count * call.master_weights
+    read = 2 * count + (4 * count if call.master_weights else written)
     return Cost(read=read, write=written, flops=4 * count)
 
 
@@ -205,8 +184,8 @@ def muon_step_(
 
 
 @muon_step_.run
-def _(*args: Any, **kwargs: Any) -> None:
-    call = SimpleNamespace(**muon_step_.signature.bind(args, kwargs))
+@on_call
+def _(call: Arguments) -> None:
     written = Written()
     found = entries(written, call.params, call.updates, call.states)
     if not found:

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import torch
 
-from anymetal.ops.declare import Cost, operator
-from anymetal.ops.optimizers.cases import float32_or_more, lists_case
-from anymetal.ops.optimizers.scaling import scaling
-from anymetal.ops.optimizers.tables import (
-    Written,
-    check_gradients,
-    check_scalars,
-    check_states,
-    entries,
-    kernel_name,
-    rounding,
-    run_tables,
-)
+from anymetal.ops.declare import Arguments, on_call, operator
+from anymetal.ops.optimizers.cases import float32_or_more, lists_case, step_cost
+from anymetal.ops.optimizers.scaling import run_scaled
+from anymetal.ops.optimizers.tables import check_gradients, check_scalars, check_states
 
 Tensor = torch.Tensor
 NAME = "sgd_step_"
@@ -30,40 +18,24 @@ def state_rows(momentum: float, master_weights: bool) -> int:
     return int(momentum != 0) + master_weights
 
 
-def _reference(
-    params: list[Tensor],
-    grads: list[Tensor],
-    states: list[Tensor],
-    lr: float,
-    momentum: float = 0.0,
-    dampening: float = 0.0,
-    weight_decay: float = 0.0,
-    nesterov: bool = False,
-    maximize: bool = False,
-    first: bool = False,
-    master_weights: bool = False,
-    **_: Any,
-) -> None:
-    for i, param in enumerate(params):
-        value = states[i][-1].clone() if master_weights else float32_or_more(param).flatten()
-        grad = float32_or_more(grads[i]).flatten() * (-1 if maximize else 1)
-        grad = grad + weight_decay * value
-        if momentum:
-            before = states[i][0]
-            before.copy_(grad if first else momentum * before + (1 - dampening) * grad)
-            grad = grad + momentum * before if nesterov else before
-        value = value - lr * grad
-        if master_weights:
-            states[i][-1].copy_(value)
+@on_call
+def _reference(call: Arguments) -> None:
+    for i, param in enumerate(call.params):
+        value = (
+            call.states[i][-1].clone() if call.master_weights else float32_or_more(param).flatten()
+        )
+        grad = float32_or_more(call.grads[i]).flatten() * (-1 if call.maximize else 1)
+        grad = grad + call.weight_decay * value
+        if call.momentum:
+            before = call.states[i][0]
+            before.copy_(
+                grad if call.first else call.momentum * before + (1 - call.dampening) * grad
+            )
+            grad = grad + call.momentum * before if call.nesterov else before
+        value = value - call.lr * grad
+        if call.master_weights:
+            call.states[i][-1].copy_(value)
         param.copy_(value.view(param.shape))
-
-
-def _cost(
-    params: list[Tensor], grads: list[Tensor], states: list[Tensor], *_: Any, **__: Any
-) -> Cost:
-    written = sum(tensor.nbytes for tensor in (*params, *states))
-    read = written + sum(grad.nbytes for grad in grads)
-    return Cost(read=read, write=written, flops=6 * sum(param.numel() for param in params))
 
 
 @operator(
@@ -77,7 +49,7 @@ def _cost(
         lists_case([(257,)] * 11, lr=0.1, rows=2, momentum=0.9, nesterov=True, master_weights=True),
     ],
     bench=[lists_case([(1 << 20,)] * 4, lr=0.1, rows=1, momentum=0.9)],
-    cost=_cost,
+    cost=step_cost(6),
     mutates=["params", "states"],
     no_gradient="a step of an optimizer has none. Call it under torch.no_grad()",
 )
@@ -113,28 +85,15 @@ def sgd_step_(
 
 
 @sgd_step_.run
-def _(*args: Any, **kwargs: Any) -> None:
-    call = SimpleNamespace(**sgd_step_.signature.bind(args, kwargs))
-    written = Written()
-    found = entries(written, call.params, call.grads, call.states)
-    if not found:
-        return
-    scalars = (call.lr, call.lr_tensor, call.grad_scale, call.found_inf)
-    buffers, scaled = scaling(found, *scalars)
-    run_tables(
+@on_call
+def _(call: Arguments) -> None:
+    run_scaled(
         sgd_step_,
-        kernel_name("sgd_step", call.params, call.grads),
-        found,
-        *buffers,
-        scaling=scaled,
-        weight_decay=call.weight_decay,
+        "sgd_step",
+        call,
         momentum=call.momentum,
         rest=1 - call.dampening,
-        sign=-1.0 if call.maximize else 1.0,
         has_momentum=int(call.momentum != 0),
         nesterov=int(call.nesterov),
         first=int(call.first),
-        master=int(call.master_weights),
-        rounding=rounding(call.rounding_seed, call.call),
     )
-    written.finish()
