@@ -113,18 +113,23 @@ def _examine_accesses(exercise: Exercise | None, health: Health) -> None:
     exercise = replace(exercise, device=torch.device("cpu"))
     args, kwargs = exercise.inputs()
 
-    def act() -> None:
+    operator = exercise.operator
+
+    def check(call: Callable[[], object], *, in_part: bool) -> None:
         # Small inputs: most of the time goes into compiling, and no finding depends on the level.
-        outputs = () if exercise.operator.in_part else None
-        with ActiveCheck(Report(), outputs=outputs, level=0) as active:
-            if exercise.operator.differentiable:
-                exercise.gradients(exercise.operator, args, kwargs)
-            else:
-                exercise.operator(*args, **kwargs)
-        health.checked += 1
+        with ActiveCheck(Report(), outputs=() if in_part else None, level=0) as active:
+            call()
         for found in active.report.findings:
             where = f"{exercise.label}: {found.kernel}, line {found.line}"
             health.findings.append(Finding("checker", where, f"{found.kind}: {found.message}"))
+
+    def act() -> None:
+        in_part = operator.in_part or operator.gradient_in_part
+        if operator.differentiable:
+            check(lambda: exercise.gradients(operator, args, kwargs), in_part=in_part)
+        if not operator.differentiable or in_part != operator.in_part:
+            check(lambda: operator(*args, **kwargs), in_part=operator.in_part)
+        health.checked += 1
 
     _guarded("checker", exercise, health, act)
 

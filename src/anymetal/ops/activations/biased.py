@@ -24,15 +24,6 @@ def _declare(activation: Activation) -> Operator[..., Tensor]:
     if activation.has_tanh:
         cases.append(random_case((5, 33), (33,), approximate="tanh"))
 
-    def check(name: str, input: Tensor, bias: Tensor) -> None:
-        check_input(name, input)
-        check_like(name, "bias", bias, "input", input)
-        if input.dim() == 0:
-            raise ValueError(
-                f"{name}: argument 'input' expects at least one dimension, got shape []"
-            )
-        check_shape(name, "bias", bias, input.shape[-1:], "the last dimension of 'input'")
-
     @operator(
         name=name,
         source=SOURCE,
@@ -48,7 +39,7 @@ def _declare(activation: Activation) -> Operator[..., Tensor]:
     )
     @activation.option
     def forward(input: Tensor, bias: Tensor, approximate: str = "none") -> Tensor:
-        check(name, input, bias)
+        _check(name, input, bias)
         activation.kernel(name, approximate)
         return _dense(input)
 
@@ -67,7 +58,7 @@ def _declare(activation: Activation) -> Operator[..., Tensor]:
     def backward(
         grad: Tensor, input: Tensor, bias: Tensor, approximate: str = "none"
     ) -> tuple[Tensor, Tensor]:
-        check(backward.name, input, bias)
+        _check(backward.name, input, bias)
         check_pair(backward.name, "input", input, "grad", grad)
         return _dense(input), _dense(bias)
 
@@ -84,6 +75,14 @@ def _declare(activation: Activation) -> Operator[..., Tensor]:
         _launch_backward(backward, kernel, rows, bias.contiguous(), gradients[1])
 
     return forward
+
+
+def _check(name: str, input: Tensor, bias: Tensor) -> None:
+    check_input(name, input)
+    check_like(name, "bias", bias, "input", input)
+    if input.dim() == 0:
+        raise ValueError(f"{name}: argument 'input' expects at least one dimension, got shape []")
+    check_shape(name, "bias", bias, input.shape[-1:], "the last dimension of 'input'")
 
 
 def _launch_backward(

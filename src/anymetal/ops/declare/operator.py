@@ -77,7 +77,8 @@ class operator:
     functional: Function | None = None  # gives what it writes, for autograd
     results: Sequence[str] = ("output",)
     detached: Sequence[str] = ()  # results that no gradient flows into
-    in_part: bool = False  # writes a part of what it mutates, and no more
+    in_part: bool = False  # kernels write a part of what they are given, and no more
+    gradient_in_part: bool = False  # likewise those of the gradient
     no_gradient: str | None = None  # why there is none
     twice: bool = False  # gradients of gradients are those of the reference
     again: bool = False  # a gradient that is differentiated in turn is the reference's
@@ -105,6 +106,7 @@ class Operator(Generic[P, R]):
         self.names = self.signature.names
         self.mutates, self.results = tuple(declared.mutates), tuple(declared.results)
         self.detached, self.in_part = frozenset(declared.detached), declared.in_part
+        self.gradient_in_part = declared.gradient_in_part
         self.reference = by_arguments(declared.reference, self.signature)
         self.cases = list(declared.cases)
         self.baseline, self.naive = declared.baseline, declared.naive
@@ -240,6 +242,7 @@ class Operator(Generic[P, R]):
                 cases=(),
                 cost=cost,
                 dtypes=self.dtypes,
+                in_part=self.gradient_in_part,
                 no_gradient=f"{self.name} can be differentiated once",
                 name=name,
             )

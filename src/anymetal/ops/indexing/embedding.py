@@ -95,7 +95,7 @@ def _reference(
         read=input.nbytes + input.numel() * weight[0].nbytes,
         write=input.numel() * weight[0].nbytes,
     ),
-    in_part=True,  # of the gradient, where no index names a place
+    gradient_in_part=True,  # where no index names a place
 )
 def _embedding(
     input: Tensor, weight: Tensor, padding: int = NO_PADDING, scale_grad_by_freq: bool = False

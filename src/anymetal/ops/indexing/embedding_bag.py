@@ -130,7 +130,7 @@ def _case(
         read=input.nbytes + input.numel() * weight[0].nbytes,
         write=input.shape[0] * weight[0].nbytes,
     ),
-    in_part=True,  # of the gradient, where no index names a place
+    gradient_in_part=True,  # where no index names a place
 )
 def _embedding_bag(
     input: Tensor,

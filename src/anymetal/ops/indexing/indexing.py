@@ -86,7 +86,7 @@ def _ints(index: Tensor) -> Tensor:
         read=index.nbytes + index.numel() * input.element_size(),
         write=index.numel() * input.element_size(),
     ),
-    in_part=True,  # of the gradient, where no index names a place
+    gradient_in_part=True,  # where no index names a place
 )
 def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """Elements of `input` at the places along `dim` that `index` names, as torch.gather."""
@@ -179,7 +179,7 @@ def _(call: Call, grad: Tensor) -> Gradients:
         read=index.nbytes + index.numel() * input[:1].numel() * input.element_size(),
         write=index.numel() * input[:1].numel() * input.element_size(),
     ),
-    in_part=True,  # of the gradient, where no index names a place
+    gradient_in_part=True,  # where no index names a place
 )
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """Slices of `input` at the places along `dim` that `index` names, as torch.index_select."""

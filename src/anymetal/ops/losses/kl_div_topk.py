@@ -71,7 +71,7 @@ def _case(rows: int, classes: int, k: int, reduction: str, log_target: bool) -> 
     results=["output", "states"],
     detached=["states"],
     cost=lambda input, *_: Cost(read=input.nbytes, write=4),
-    in_part=True,  # of the gradient: the teacher's classes are changed after all are written
+    gradient_in_part=True,  # the teacher's classes are changed after all are written
 )
 def _kl_div_topk(
     input: Tensor, target: Tensor, index: Tensor, reduction: str, log_target: bool
@@ -155,9 +155,6 @@ def kl_div_topk_backward(
     check_input("kl_div_topk_backward", grad, "grad")
     check_input("kl_div_topk_backward", input)
     return input.new_empty(input.shape)
-
-
-kl_div_topk_backward.in_part = True  # what the first kernel wrote, the second changes in part
 
 
 @kl_div_topk_backward.run

@@ -9,7 +9,16 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from anymetal.ops.declare import AnyOperator, Autocast, Case, Cost, Operator, operator
+from anymetal.ops.declare import (
+    AnyOperator,
+    Arguments,
+    Autocast,
+    Case,
+    Cost,
+    Operator,
+    on_call,
+    operator,
+)
 from anymetal.ops.declare.checks import check_input, check_like, check_shape
 from anymetal.ops.norms.parameters import (
     LAYER_EPS,
@@ -89,22 +98,15 @@ def _declare_backward(kind: str) -> AnyOperator:
     """The gradients of a norm, with another gradient of its input that meets them there."""
     name = f"{kind}_backward"
 
-    def reference(
-        grad: Tensor,
-        grad_sum: Optional,
-        input: Tensor,
-        normalized_shape: list[int],
-        weight: Optional = None,
-        bias: Optional = None,
-        eps: float | None = None,
-        weight_offset: float = 0.0,
-        parameters: bool = True,
-    ) -> tuple[Tensor, ...]:
+    @on_call
+    def reference(call: Arguments) -> tuple[Tensor, ...]:
         def function(input: Tensor, weight: Optional, bias: Optional) -> Tensor:
-            return _reference(kind, input, normalized_shape, weight, bias, eps, weight_offset)
+            options = (call.normalized_shape, weight, bias, call.eps, call.weight_offset)
+            return _reference(kind, input, *options)
 
-        dx, *rest = gradients_of(function, grad, (input, weight, bias), parameters)
-        return (dx if grad_sum is None else dx + grad_sum, *rest)
+        inputs = (call.input, call.weight, call.bias)
+        dx, *rest = gradients_of(function, call.grad, inputs, call.parameters)
+        return (dx if call.grad_sum is None else dx + call.grad_sum, *rest)
 
     @operator(
         name=name,
@@ -130,28 +132,18 @@ def _declare_backward(kind: str) -> AnyOperator:
         return room_for_gradients(input, weight, bias, parameters)
 
     @backward.run
-    def _(
-        gradients: tuple[Tensor, Tensor, Tensor],
-        grad: Tensor,
-        grad_sum: Tensor | None,
-        input: Tensor,
-        normalized_shape: list[int],
-        weight: Tensor | None = None,
-        bias: Tensor | None = None,
-        eps: float | None = None,
-        weight_offset: float = 0.0,
-        parameters: bool = True,
-    ) -> None:
-        norm, split = _norm(backward, kind, input, normalized_shape, eps, weight_offset)
-        x, dy = rows_of(input, split), rows_of(grad, split)
-        extra = None if grad_sum is None else rows_of(grad_sum, split)
-        wanted = parameters and not (weight is None and bias is None)
-        found = norm.gradient(
-            gradients[0], dy, extra, x, dense(weight), has_bias=bias is not None, sums=wanted
-        )
+    @on_call
+    def _(gradients: tuple[Tensor, Tensor, Tensor], call: Arguments) -> None:
+        options = (call.normalized_shape, call.eps, call.weight_offset)
+        norm, split = _norm(backward, kind, call.input, *options)
+        x, dy = rows_of(call.input, split), rows_of(call.grad, split)
+        extra = None if call.grad_sum is None else rows_of(call.grad_sum, split)
+        parameters = (call.weight, call.bias)
+        wanted = call.parameters and any(parameter is not None for parameter in parameters)
+        weight, has_bias = dense(call.weight), call.bias is not None
+        found = norm.gradient(gradients[0], dy, extra, x, weight, has_bias=has_bias, sums=wanted)
         if wanted:
-            inputs = (dy, x, found)
-            fill_parameters(norm.column_gradients, gradients[1:], (weight, bias), inputs)
+            fill_parameters(norm.column_gradients, gradients[1:], parameters, (dy, x, found))
 
     backward.differentiate_by_reference()
     return backward
