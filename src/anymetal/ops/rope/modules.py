@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from anymetal.ops.rope.rope import BASE, rope
+from anymetal.ops.rope.rope import rope
+from anymetal.ops.rope.rotation import BASE
 
 __all__ = [
     "RotaryEmbedding",
