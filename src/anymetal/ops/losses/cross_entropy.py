@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from anymetal.nouns import SIMDGROUP
-from anymetal.ops.declare import AnyOperator, Autocast, Case, Cost, operator, variants
+from anymetal.ops.declare import (
+    AnyOperator,
+    Arguments,
+    Autocast,
+    Case,
+    Cost,
+    on_call,
+    operator,
+    variants,
+)
 from anymetal.ops.declare.checks import check_dtype, check_input, check_like, check_shape
 from anymetal.ops.declare.elementwise import choice_for
 from anymetal.ops.declare.layout import group_shape
@@ -43,6 +52,10 @@ class Numbers:
     label_smoothing: float = 0.0
     z_loss: float = 0.0
     softcap: float = 0.0
+
+    @classmethod
+    def of(cls, call: Arguments) -> Numbers:
+        return cls(**{field.name: getattr(call, field.name) for field in fields(cls)})
 
     def check(self, name: str) -> None:
         check_fraction(name, "label_smoothing", self.label_smoothing)
@@ -326,25 +339,16 @@ def _cross_entropy(
 
 
 @_cross_entropy.run
-def _(
-    results: tuple[Tensor, Tensor, Tensor],
-    input: Tensor,
-    target: Tensor,
-    weight: Optional = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    *numbers: Any,
-    **named: Any,
-) -> None:
+@on_call
+def _(results: tuple[Tensor, Tensor, Tensor], call: Arguments) -> None:
     output, states, total = results
-    given = Numbers(ignore_index, *numbers, **named)
-    logits = logits_of(input, target, weight, given)
+    logits = logits_of(call.input, call.target, call.weight, Numbers.of(call))
     losses, counted = losses_of(_cross_entropy, logits, states)
     if logits.has_chances:
         total.fill_(logits.rows)
     else:
         torch.sum(counted, 0, out=total)
-    reduce_into(output, losses, total, reduction)
+    reduce_into(output, losses, total, call.reduction)
 
 
 def reduce_into(output: Tensor, losses: Tensor, total: Tensor, reduction: str) -> None:
@@ -386,22 +390,11 @@ def cross_entropy_backward(
 
 
 @cross_entropy_backward.run
-def _(
-    output: Tensor,
-    grad: Tensor,
-    input: Tensor,
-    target: Tensor,
-    weight: Optional,
-    states: Tensor,
-    total: Tensor,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    *numbers: Any,
-    **named: Any,
-) -> None:
-    logits = logits_of(input, target, weight, Numbers(ignore_index, *numbers, **named))
-    scale = scale_of(grad, total, reduction)
-    write_gradient(cross_entropy_backward, logits, scale, states.float().contiguous(), output)
+@on_call
+def _(output: Tensor, call: Arguments) -> None:
+    logits = logits_of(call.input, call.target, call.weight, Numbers.of(call))
+    scale = scale_of(call.grad, call.total, call.reduction)
+    write_gradient(cross_entropy_backward, logits, scale, call.states.float().contiguous(), output)
 
 
 def cross_entropy(

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from anymetal.ops.declare import Case, Cost, operator
+from anymetal.ops.declare import Arguments, Case, Cost, on_call, operator
 from anymetal.ops.declare.checks import check_input, check_like, check_shape
 from anymetal.ops.indexing.places import add_into, check_index, take_into
 from anymetal.ops.losses.cross_entropy import Logits, Numbers, row_states, write_gradient
@@ -101,39 +101,27 @@ def _rows(input: Tensor) -> Logits:
 
 
 @_kl_div_topk.run
-def _(
-    results: tuple[Tensor, Tensor],
-    input: Tensor,
-    target: Tensor,
-    index: Tensor,
-    reduction: str,
-    log_target: bool,
-) -> None:
+@on_call
+def _(results: tuple[Tensor, Tensor], call: Arguments) -> None:
     output, states = results
-    logits = _rows(input)
+    target, log_target, reduction = call.target, call.log_target, call.reduction
+    logits = _rows(call.input)
     found = row_states(_kl_div_topk, logits)
-    lse = (found[:, 0] + found[:, 1].log()).view(input.shape[:-1])
+    lse = (found[:, 0] + found[:, 1].log()).view(call.input.shape[:-1])
     chosen = torch.empty_like(target, memory_format=torch.contiguous_format)
-    take_into(_kl_div_topk, chosen, input, input.dim() - 1, index, each=True)
+    take_into(_kl_div_topk, chosen, call.input, call.input.dim() - 1, call.index, each=True)
     losses = _losses(chosen.float(), lse, target, log_target)
     states[:, 0], states[:, 1] = lse.view(-1), _shares(target, log_target)[0].sum(-1).view(-1)
     total = losses if reduction == "none" else losses.sum() / _divided_by(target, reduction)
     output.copy_(total)
 
 
-def _backward_reference(
-    grad: Tensor,
-    input: Tensor,
-    target: Tensor,
-    index: Tensor,
-    states: Tensor,
-    reduction: str,
-    log_target: bool,
-) -> Tensor:
+@on_call
+def _backward_reference(call: Arguments) -> Tensor:
     def loss(x: Tensor) -> Tensor:
-        return _reference(x, target, index, reduction, log_target)[0]
+        return _reference(x, call.target, call.index, call.reduction, call.log_target)[0]
 
-    found: Tensor = torch.func.vjp(loss, input)[1](grad)[0]
+    found: Tensor = torch.func.vjp(loss, call.input)[1](call.grad)[0]
     return found
 
 
@@ -158,25 +146,17 @@ def kl_div_topk_backward(
 
 
 @kl_div_topk_backward.run
-def _(
-    output: Tensor,
-    grad: Tensor,
-    input: Tensor,
-    target: Tensor,
-    index: Tensor,
-    states: Tensor,
-    reduction: str,
-    log_target: bool,
-) -> None:
-    scale = grad.float() / _divided_by(target, reduction)
-    logits = _rows(input)
+@on_call
+def _(output: Tensor, call: Arguments) -> None:
+    scale = call.grad.float() / _divided_by(call.target, call.reduction)
+    logits = _rows(call.input)
     flat = scale.reshape(-1).contiguous()
-    kept = states.float().contiguous()
+    kept = call.states.float().contiguous()
     write_gradient(kl_div_topk_backward, logits, flat, kept, output)
-    share = _shares(target, log_target)[0] * (scale[..., None] if reduction == "none" else scale)
-    taken = share.to(output.dtype)
-    last = input.dim() - 1
-    add_into(kl_div_topk_backward, output, last, index, taken, each=True, alpha=-1.0)
+    each = scale[..., None] if call.reduction == "none" else scale
+    taken = (_shares(call.target, call.log_target)[0] * each).to(output.dtype)
+    last = call.input.dim() - 1
+    add_into(kl_div_topk_backward, output, last, call.index, taken, each=True, alpha=-1.0)
 
 
 def kl_div_topk(

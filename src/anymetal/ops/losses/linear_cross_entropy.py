@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from anymetal.ops.declare import Autocast, Case, Cost, operator
+from anymetal.ops.declare import Arguments, Autocast, Case, Cost, on_call, operator
 from anymetal.ops.declare.checks import check_input, check_like, check_shape
 from anymetal.ops.losses.cross_entropy import (
     Logits,
@@ -141,28 +141,19 @@ def _linear_cross_entropy(
 
 
 @_linear_cross_entropy.run
-def _(
-    results: tuple[Tensor, Tensor, Tensor],
-    input: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    bias: Optional = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    *numbers: Any,
-    **named: Any,
-) -> None:
+@on_call
+def _(results: tuple[Tensor, Tensor, Tensor], call: Arguments) -> None:
     output, states, total = results
-    given = Numbers(ignore_index, *numbers, **named)
-    rows, labels = input.reshape(-1, input.shape[-1]), target.reshape(-1)
-    losses, counted = (torch.empty(len(labels), device=input.device) for _ in range(2))
+    given = Numbers.of(call)
+    rows, labels = call.input.reshape(-1, call.input.shape[-1]), call.target.reshape(-1)
+    losses, counted = (torch.empty(len(labels), device=call.input.device) for _ in range(2))
     for part in _parts(len(labels)):
-        logits = _logits("linear", rows[part], weight, bias)
-        held = Logits(logits, len(logits), len(weight), 1, labels[part], None, given)
+        logits = _logits("linear", rows[part], call.weight, call.bias)
+        held = Logits(logits, len(logits), len(call.weight), 1, labels[part], None, given)
         losses[part], counted[part] = losses_of(_linear_cross_entropy, held, states[part])
         del logits, held  # before the next part's are made
     torch.sum(counted, 0, out=total)
-    reduce_into(output, losses, total, reduction)
+    reduce_into(output, losses, total, call.reduction)
 
 
 def _backward_reference(
@@ -218,30 +209,18 @@ def linear_cross_entropy_backward(
 
 
 @linear_cross_entropy_backward.run
-def _(
-    results: tuple[Tensor, Tensor, Tensor],
-    grad: Tensor,
-    input: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    bias: Optional,
-    states: Tensor,
-    total: Tensor,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    *numbers: Any,
-    **named: Any,
-) -> None:
+@on_call
+def _(results: tuple[Tensor, Tensor, Tensor], call: Arguments) -> None:
     of_input, of_weight, of_bias = results
-    given = Numbers(ignore_index, *numbers, **named)
-    rows, labels = input.reshape(-1, input.shape[-1]), target.reshape(-1)
-    scale, kept = scale_of(grad, total, reduction), states.float().contiguous()
-    sum_of_input = torch.zeros(rows.shape, device=input.device)
-    for part in _parts(len(weight)):
-        matrix = weight[part]
-        logits = _logits("linear", rows, matrix, None if bias is None else bias[part])
+    given = Numbers.of(call)
+    rows, labels = call.input.reshape(-1, call.input.shape[-1]), call.target.reshape(-1)
+    scale, kept = scale_of(call.grad, call.total, call.reduction), call.states.float().contiguous()
+    sum_of_input = torch.zeros(rows.shape, device=call.input.device)
+    for part in _parts(len(call.weight)):
+        matrix = call.weight[part]
+        logits = _logits("linear", rows, matrix, None if call.bias is None else call.bias[part])
         held = Logits(
-            logits, len(rows), len(matrix), 1, labels, None, given, part.start, len(weight)
+            logits, len(rows), len(matrix), 1, labels, None, given, part.start, len(call.weight)
         )
         write_gradient(linear_cross_entropy_backward, held, scale, kept, logits)
         of_part = torch.empty_like(rows)
@@ -250,7 +229,7 @@ def _(
         launch("matmul", logits.mT, rows, of_weight[part], Epilogue())
         of_bias[part] = logits.sum(0, dtype=torch.float32)
         del logits, held, of_part  # before the next part's are made
-    of_input.copy_(sum_of_input.view(input.shape))
+    of_input.copy_(sum_of_input.view(call.input.shape))
 
 
 def linear_cross_entropy(

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from anymetal.ops.declare import FLOATS, Cost, operator, variants
+from anymetal.ops.declare import FLOATS, Arguments, Cost, on_call, operator, variants
 from anymetal.ops.declare.checks import MAX_ELEMENTS, check_dtype, check_shape, check_size
 from anymetal.ops.declare.kernel_file import SUFFIXES
 from anymetal.ops.paged.formats import (
@@ -391,25 +391,18 @@ def _or_nothing(tensor: Tensor | None, device: torch.device) -> Tensor:
 # --- operator -------------------------------------------------------------------------------------
 
 
-def _cost(
-    query: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    block_tables: Tensor,
-    context_lens: Tensor,
-    *starts: Tensor,
-    **options: Any,
-) -> Cost:
+@on_call
+def _cost(call: Arguments) -> Cost:
     """Every key and value once, those past a window not at all."""
-    del value_cache, block_tables, starts
-    seen = context_lens.clamp(max=options.get("window") or 2**31 - 1)
+    query, key_cache = call.query, call.key_cache
+    seen = call.context_lens.clamp(max=call.window or 2**31 - 1)
     tokens = query.numel() // max(query.shape[-1] * query.shape[-2], 1)
     keys = int(seen.sum())
     _, _, kv_heads, size = key_cache.shape
     return Cost(
         read=query.nbytes + 2 * keys * kv_heads * size * key_cache.element_size(),
         write=query.nbytes,
-        flops=4 * keys * query.shape[-2] * size * tokens // max(len(context_lens), 1),
+        flops=4 * keys * query.shape[-2] * size * tokens // max(len(call.context_lens), 1),
     )
 
 
