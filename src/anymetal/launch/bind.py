@@ -136,7 +136,7 @@ class Binder:
             self.fail("Passed CPU tensor to MPS op; pass all tensors on the same device")
         return elements
 
-    def check_bound(self, count: int, also: int = -1) -> None:
+    def check_bound(self, count: int, also: int | None = None) -> None:
         """Fail when a buffer the kernel uses got no argument: `count` leading ones and `also`."""
         missing = [i for i in sorted(self.used) if i >= count and i != also]
         if missing:

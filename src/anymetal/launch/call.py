@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -20,6 +20,9 @@ from anymetal.launch.error_buffer import ErrorBuffer
 from anymetal.launch.shape import Extent, grid_and_group
 from anymetal.launch.virtual import Queue, command_queue
 from anymetal.nouns import Scalar
+
+X = TypeVar("X", bound=Executable)
+B = TypeVar("B", bound=Binder)
 
 
 def cuda_device(args: tuple[Any, ...]) -> int:
@@ -37,15 +40,53 @@ def cuda_device(args: tuple[Any, ...]) -> int:
     return -1
 
 
-class BoundKernel(ABC):
-    """An executable, and how calls bind to it."""
+class Bound(Generic[X, B]):
+    """An executable and its binder: what a call does on every device."""
 
-    def __init__(self, executable: Executable) -> None:
+    def __init__(self, executable: X, binder: type[B]) -> None:
         self.executable = executable
         self.name: str = executable.metadata["name"]
         self.reason: str = executable.metadata["reason"]
         self.limit = executable.max_threads_per_threadgroup
-        self.binder = Binder(self.name, executable.arguments, executable.used_buffers)
+        self.binder = binder(self.name, executable.arguments, executable.used_buffers)
+
+    def settled(
+        self,
+        count: int,
+        elements: int,
+        threads: Extent | None,
+        group_size: Extent | None,
+        errors: int | None,
+        lengths: Mapping[int, int] | None,
+    ) -> tuple[Sizes, Sizes, dict[int, int] | None]:
+        """Grid, threadgroup and threadgroup memory of a call with `count` bound arguments.
+
+        The first tensor has `elements`, or is not there: -1. `errors` is the buffer for errors.
+        """
+        binder = self.binder
+        if errors is not None or count < binder.required:
+            binder.check_bound(count, also=errors)
+        memory = None
+        if binder.threadgroup or lengths:
+            memory = binder.lengths(lengths, self.executable.static_threadgroup_memory_length)
+        if threads is None and elements >= 0:
+            threads = elements
+        grid, group = self.shape(threads, group_size)
+        return grid, group, memory
+
+    def shape(self, threads: Extent | None, group_size: Extent | None) -> tuple[Sizes, Sizes]:
+        return grid_and_group(self.name, threads, group_size, self.limit)
+
+    def check_error_index(self, index: int) -> None:
+        if not 0 <= index < BUFFER_LIMIT:
+            self.binder.fail(f"error_buf_idx is {index}; buffers are 0 to {BUFFER_LIMIT - 1}")
+
+
+class BoundKernel(Bound[Executable, Binder], ABC):
+    """An executable on this machine's processors, and how calls bind to it."""
+
+    def __init__(self, executable: Executable) -> None:
+        super().__init__(executable, Binder)
 
     @abstractmethod
     def run(
@@ -77,18 +118,12 @@ class BoundKernel(ABC):
         try:
             keep: list[Any] = []
             elements = binder.bind(frame, args, arg_casts, keep)
-            if threads is None and elements >= 0:
-                threads = elements
             errors = None
             if error_buf_idx is not None:
-                errors = self._bind_error_buffer(frame, len(args), error_buf_idx)
-            elif len(args) < binder.required:
-                binder.check_bound(len(args))
-            memory = None
-            if binder.threadgroup or threadgroup_memory:
-                static = self.executable.static_threadgroup_memory_length
-                memory = binder.lengths(threadgroup_memory, static)
-            grid, group = grid_and_group(self.name, threads, group_size, self.limit)
+                errors = self._bind_error_buffer(frame, error_buf_idx)
+            grid, group, memory = self.settled(
+                len(args), elements, threads, group_size, error_buf_idx, threadgroup_memory
+            )
             line: Queue | Launches | None
             if frame.on_device:
                 line = queue = command_queue()
@@ -128,12 +163,10 @@ class BoundKernel(ABC):
         if message is not None:
             queue.report(message)
 
-    def _bind_error_buffer(self, frame: Frame, count: int, index: int) -> ErrorBuffer:
-        if not 0 <= index < BUFFER_LIMIT:
-            self.binder.fail(f"error_buf_idx is {index}; buffers are 0 to {BUFFER_LIMIT - 1}")
+    def _bind_error_buffer(self, frame: Frame, index: int) -> ErrorBuffer:
+        self.check_error_index(index)
         errors = ErrorBuffer()
         frame.addresses[index] = ctypes.addressof(errors)
-        self.binder.check_bound(count, also=index)
         return errors
 
 

@@ -24,8 +24,9 @@ from anymetal.engines.cuda.block import VALUE_BYTES
 from anymetal.engines.cuda.executable import CudaExecutable
 from anymetal.errors import EngineError, LimitError
 from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Frame
+from anymetal.launch.call import Bound
 from anymetal.launch.error_buffer import ErrorBuffer
-from anymetal.launch.shape import Extent, grid_and_group
+from anymetal.launch.shape import Extent
 from anymetal.nouns import Scalar
 
 _NOT_IN_METAL = (torch.float64, torch.complex128)
@@ -78,15 +79,11 @@ class _CudaBinder(Binder):
         return address, min(size, 8) if isinstance(argument, torch.Tensor) else size
 
 
-class CudaKernel:
+class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
     """A kernel for the devices of one compute capability."""
 
     def __init__(self, executable: CudaExecutable) -> None:
-        self.executable = executable
-        self.name = executable.name
-        self.reason: str = executable.metadata["reason"]
-        self.limit = executable.max_threads_per_threadgroup
-        self.binder = _CudaBinder(self.name, executable.arguments, executable.used_buffers)
+        super().__init__(executable, _CudaBinder)
         block = executable.block
         sizes = {a.index: a.element_size for a in executable.arguments if a.role == "buffer"}
         self._buffers = block.buffers
@@ -109,28 +106,16 @@ class CudaKernel:
         threadgroup_memory: Mapping[int, int] | None,
     ) -> None:
         """Binds, checks and queues a launch."""
-        binder = self.binder
         block = self._blocks.pop() if self._blocks else _Block(self.executable)
         try:
             keep: list[Any] = []
             elements = self._bind(block, args, arg_casts, keep)
-            if threads is None and elements >= 0:
-                threads = elements
             errors = None
             if error_buf_idx is not None:
-                errors = self._bind_error_buffer(block, len(args), error_buf_idx)
-            elif len(args) < binder.required:
-                binder.check_bound(len(args))
-            memory = None
-            if binder.threadgroup or threadgroup_memory:
-                static = self.executable.static_threadgroup_memory_length
-                memory = binder.lengths(threadgroup_memory, static)
-            shape = (threads, group_size)
-            known = self._shapes.get(shape) if type(threads) is type(group_size) is int else None
-            if known is None:
-                known = grid_and_group(self.name, threads, group_size, self.limit)
-                self._keep_shape(shape, known)
-            grid, group = known
+                errors = self._bind_error_buffer(block, error_buf_idx)
+            grid, group, memory = self.settled(
+                len(args), elements, threads, group_size, error_buf_idx, threadgroup_memory
+            )
             if grid[0] and grid[1] and grid[2]:
                 self.executable.launch(block.address, grid, group, device, memory)
         finally:
@@ -139,11 +124,16 @@ class CudaKernel:
         if errors is not None:
             ErrorBuffer.from_buffer_copy(bytes(errors.tolist())).raise_reported(self.name)
 
-    def _keep_shape(self, shape: tuple[Any, Any], known: tuple[Sizes, Sizes]) -> None:
-        if type(shape[0]) is type(shape[1]) is int:
+    def shape(self, threads: Extent | None, group_size: Extent | None) -> tuple[Sizes, Sizes]:
+        if not type(threads) is type(group_size) is int:
+            return super().shape(threads, group_size)
+        known = self._shapes.get((threads, group_size))
+        if known is None:
+            known = super().shape(threads, group_size)
             if len(self._shapes) >= _KEPT_SHAPES:
                 self._shapes.clear()
-            self._shapes[shape] = known
+            self._shapes[threads, group_size] = known
+        return known
 
     def _bind(self, block: _Block, args: tuple[Any, ...], casts: Casts, keep: list[Any]) -> int:
         """Fills the block; returns the first tensor's size, -1 without one."""
@@ -217,14 +207,12 @@ class CudaKernel:
                 _constants.popitem(last=False)
         return known
 
-    def _bind_error_buffer(self, block: _Block, count: int, index: int) -> torch.Tensor:
-        if not 0 <= index < BUFFER_LIMIT:
-            self.binder.fail(f"error_buf_idx is {index}; buffers are 0 to {BUFFER_LIMIT - 1}")
+    def _bind_error_buffer(self, block: _Block, index: int) -> torch.Tensor:
+        self.check_error_index(index)
         size = ctypes.sizeof(ErrorBuffer)
         errors = torch.zeros(size, dtype=torch.uint8, device="cuda")
         if index < self._buffers:
             block.addresses[index] = errors.data_ptr()
-        self.binder.check_bound(count, also=index)
         return errors
 
 
