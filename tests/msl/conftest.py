@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if {"run", "scalar"} <= set(_values(item)):
+        if "run" in _values(item) and _scalar(item) is not None:
             tests.setdefault(item.nodeid.split("[")[0], []).append(item)
     left_out = {item for test in tests.values() for item in test if not _is_chosen(item, test)}
     items[:] = [item for item in items if item not in left_out]
@@ -66,12 +66,17 @@ def _values(item: pytest.Item) -> dict[str, Any]:
     return item.callspec.params if hasattr(item, "callspec") else {}
 
 
+def _scalar(item: pytest.Item) -> str | None:
+    """The scalar type of a test, be it what values have or what they become."""
+    return _values(item).get("scalar", _values(item).get("target"))
+
+
 def _is_chosen(item: pytest.Item, test: list[pytest.Item]) -> bool:
     """Of types and sizes every third pair plain, and a diagonal checked; without sizes all types
     plain, and every third checked."""
     values = _values(item)
-    scalars = list(dict.fromkeys(_values(other)["scalar"] for other in test))
-    number, every = scalars.index(values["scalar"]), 3
+    scalars = list(dict.fromkeys(_scalar(other) for other in test))
+    number, every = scalars.index(_scalar(item)), 3
     if "size" in values:
         sizes = list(dict.fromkeys(_values(other)["size"] for other in test))
         number -= sizes.index(values["size"])
