@@ -69,7 +69,10 @@ def tensors(
 
 
 # What a kernel is compiled for: mask, softcap and slopes. `make thorough` has the whole product.
-COMPILED: list[tuple[str | None, float | None, bool]] = [("float", 2.0, False)]
+COMPILED: list[tuple[str | None, float | None, bool]] = [
+    ("bool", None, True),
+    ("float", 2.0, False),
+]
 if os.environ.get("ANYMETAL_TEST_ALL") == "1":
     COMPILED = list(itertools.product((None, "bool", "float"), (None, 2.0), (False, True)))
 
