@@ -12,6 +12,8 @@ from anymetal.checker.finding import Finding
 from anymetal.checker.kinds import KINDS, RECORDED, documentation, hint_for
 from anymetal.checker.records import HEADER
 from anymetal.checker.report import Report
+from anymetal.checker.scene import Between, Scene
+from anymetal.nouns import Position
 
 
 def report_of(*findings: Finding) -> Report:
@@ -167,12 +169,16 @@ def test_hint_is_a_sentence_for_every_kind(kind: str, severity: str) -> None:
         assert hint[0].isupper()
 
 
+AROUND = Scene(between=Between("around", loop=Position("rows.metal", 30, 3)))
+
+
 @pytest.mark.parametrize(
     ("finding", "words"),
     [
         (race(), "mem_threadgroup) between lines 36 and 41"),
         (race(space="device"), "mem_device) between"),
-        (race(place=WRITE, other=READ), "end of the loop"),
+        (race(place=WRITE, other=READ), "between lines 36 and 41"),
+        (race(scene=AROUND), "end of the loop at line 30"),
         (race(place=WRITE, other=replace(WRITE, thread=(1, 0, 0))), "one thread write"),
         (race(place=replace(READ, threadgroup=(1, 0, 0))), "No barrier orders threadgroups"),
         (race(other=replace(WRITE, access="atomic write")), "atomic_store_explicit at line 41"),

@@ -12,6 +12,7 @@ from typing import Any
 from anymetal.checker import records
 from anymetal.checker.aliasing import aliased
 from anymetal.checker.arguments import explained, suspicions
+from anymetal.checker.consequences import settled
 from anymetal.checker.context import ActiveCheck
 from anymetal.checker.element_types import numbers_of
 from anymetal.checker.finding import Finding, Launched, Place, Severity
@@ -63,7 +64,7 @@ def run_checked(
         launch = _Launch(checked, dispatch, views, check, {doubt.argument for doubt in doubts})
         findings = launch.run()
         touched = launch.touched()
-    for finding in explained(doubts, touched, findings):
+    for finding in settled(list(explained(doubts, touched, findings))):
         located = replace(_relocated(finding, inline), launch=launched)
         check.report.add(located, lambda at: checked.comment(inline.back(at) if inline else at))
 

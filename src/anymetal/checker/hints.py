@@ -6,6 +6,7 @@ A kind with one remedy has it in its row of `kinds`; where it depends on the sit
 from __future__ import annotations
 
 from anymetal.checker.finding import Finding, Place
+from anymetal.checker.scene import Between, Scene
 
 
 def out_of_bounds(finding: Finding) -> str:
@@ -23,14 +24,20 @@ def out_of_bounds(finding: Finding) -> str:
             " the row in tiles of the array's size."
         )
     if _writes(finding.place):
-        return (
-            "A grid is often rounded up to whole threadgroups: pass the number of elements and"
-            " return early, as in `if (in_grid >= count) return;`."
-        )
+        return f"A grid is often rounded up to whole threadgroups: {_early_return(finding.scene)}"
     return (
         "Load only where the index is below the number of elements; the last tile and the last"
         " vector of a row usually need the test."
     )
+
+
+def _early_return(scene: Scene | None) -> str:
+    """With the author's names: which of several integers is the number of elements is not known."""
+    names = scene or Scene()
+    count = names.counts[0] if len(names.counts) == 1 else "count"
+    test = f"`if ({names.in_grid or 'in_grid'} >= {count}) return;`"
+    passed = "" if len(names.counts) == 1 else "pass the number of elements and "
+    return f"{passed}return early, as in {test}."
 
 
 def race(finding: Finding) -> str:
@@ -46,27 +53,67 @@ def race(finding: Finding) -> str:
         first.threadgroup != second.threadgroup
     ):
         return (
-            "No barrier orders threadgroups: give each threadgroup elements of its own, use"
-            " atomics, or split the kernel into two launches."
+            "No barrier orders threadgroups: use atomics or a second launch, or give each"
+            " threadgroup elements of its own."
         )
-    return _race_in_threadgroup(finding, first, second)
-
-
-def _race_in_threadgroup(finding: Finding, first: Place, second: Place) -> str:
-    barrier = f"threadgroup_barrier({_flags(finding)})"
-    if first.line is None or second.line is None:
-        return f"Put {barrier} between the two accesses."
+    between = (finding.scene or Scene()).between
+    if between is None or between.order == "unknown":
+        places = sorted((first, second), key=lambda place: place.line or 0)
+        between = Between("ahead", *(place.position for place in places))
+    if between.order == "update":
+        return (
+            f"Several threads update one element of {_name(finding)}: use an atomic or a reduction."
+        )
     if first.line == second.line and _writes(first) and _writes(second):
-        return (
-            "Let one thread write the element (`if (in_group == 0)`), or give each thread an"
-            " element of its own."
+        return _one_writer(finding, between)
+    return _missing_barrier(f"threadgroup_barrier({_flags(finding)})", between)
+
+
+def _one_writer(finding: Finding, between: Between) -> str:
+    in_group = (finding.scene or Scene()).in_group or "in_group"
+    hint = (
+        f"Let one thread write the element (`if ({in_group} == 0)`), or give each thread an"
+        " element of its own."
+    )
+    if between.order == "around" and between.loop:
+        hint += (
+            f" Where another round of the loop at line {between.loop.line} writes it, put"
+            f" threadgroup_barrier({_flags(finding)}) at the loop's end."
         )
-    if second.line <= first.line:
+    return hint
+
+
+def _missing_barrier(barrier: str, between: Between) -> str:
+    """Where a barrier goes, by the way that threads come from one access to the other."""
+    first, second, loop = between.first, between.second, between.loop
+    if between.order == "around" and loop:
         return (
-            f"Put {barrier} between lines {second.line} and {first.line}, or at the end of the loop"
-            " they stand in: a faster simdgroup may be a round ahead."
+            f"Put {barrier} at the end of the loop at line {loop.line}: a faster simdgroup may be"
+            " a round ahead."
         )
-    return f"Put {barrier} between lines {first.line} and {second.line}."
+    if first is None or second is None:
+        return f"Put {barrier} between the two accesses."
+    if between.order == "apart":
+        return (
+            f"Lines {first.line} and {second.line} are in different branches, which run in any"
+            f" order: make two conditions of them, with {barrier} between."
+        )
+    rounds = loop if between.order == "ahead and around" else None
+    if first.line == second.line:
+        apart = f"read into a variable first, then {barrier}, then write"
+        if not rounds:
+            return f"Line {first.line} reads and writes at once: {apart}."
+        return (
+            f"Put {barrier} at the end of the loop at line {rounds.line}: a faster simdgroup may be"
+            f" a round ahead. Where a round reads what it writes too, {apart}."
+        )
+    hint = f"Put {barrier} between lines {first.line} and {second.line}"
+    if rounds:
+        hint += (
+            f", and one at the end of the loop at line {rounds.line}: a faster simdgroup may be a"
+            " round ahead"
+        )
+    return f"{hint}."
 
 
 def barrier_divergence(finding: Finding) -> str:
@@ -89,15 +136,15 @@ def barrier_flags(finding: Finding) -> str:
 
 
 def uninitialised(finding: Finding) -> str:
-    space = _space(finding)
+    space, name = _space(finding), _name(finding)
     if space == "threadgroup":
         return (
-            "Fill the array before the barrier in front of the read, or read only the slots that"
+            f"Fill {name} before the barrier in front of the read, or read only the slots that"
             " are written: a small threadgroup has fewer simdgroups than the array has slots."
         )
     if space == "thread":
-        return "Give the array an initialiser: `= {}` sets every element to zero."
-    return "Write the element first, in this kernel or before the launch; torch.zeros does it."
+        return f"Give {name} an initialiser: `= {{}}` sets all of it to zero."
+    return f"Write {name} first, in this kernel or before the launch; torch.zeros does it."
 
 
 def aliasing(finding: Finding) -> str:
@@ -152,6 +199,10 @@ def _writes(place: Place) -> bool:
 
 def _at(place: Place) -> str:
     return "at both places" if place.line is None else f"at line {place.line}"
+
+
+def _name(finding: Finding) -> str:
+    return f"`{finding.buffer}`" if finding.buffer else "the memory"
 
 
 def _space(finding: Finding) -> str:

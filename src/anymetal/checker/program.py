@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from anymetal.checker import records
+from anymetal.checker.order import ProgramOrder, Reached, loops_of, order_data, order_from
 from anymetal.checker.silence import comments_above
 from anymetal.engines.contract import Engine, Executable
 from anymetal.engines.cpu import jit
@@ -26,8 +27,10 @@ from anymetal.nouns import Argument, Position, Program
 from anymetal.passes.check.debug_info import DebugInfo, Spot
 from anymetal.passes.check.instrument import Instrument, Instrumented
 from anymetal.passes.check.mark import inline_everything, mark
+from anymetal.passes.check.order import Order
 from anymetal.passes.lower.coroutine import Site
 from anymetal.passes.lower.invariant import mark_loads_through
+from anymetal.passes.lower.machine import THREAD_MAIN
 from anymetal.passes.provenance import Root
 from anymetal.store.cache import default_store, digest_of
 from anymetal.store.fingerprint import fingerprint
@@ -151,6 +154,7 @@ class CheckedProgram:
     comments: dict[str, str]  # the comment lines above all these places
     has_fences: bool
     matrix_site: int  # of the first load or store of a simdgroup matrix, in `suspends`
+    order: ProgramOrder
     executable: Executable
 
     @property
@@ -216,13 +220,15 @@ class Checked:
         module = parse(inlined)
         refuse_unset_constants(program, module)
         refuse_large_frames(module, program)  # their shadows would be as large
-        places = _Places(program, DebugInfo(module))
+        info = DebugInfo(module)
+        places, order = _Places(program, info), Order(module.function(THREAD_MAIN), info)
         read_only = {a.index for a in program.arguments if a.is_const and a.index is not None}
         instrumented = Instrument(module, clang.INPUT_NAME, read_only, _STATE_BYTES).run()
         checks = functools.partial(_fast_checks, instrumented.has_fences)
         listener = Listener(checked_runtime, checks, self.level)
         executable, layout = engine.compile_listened(module, program, listener)
         note = _note(program, places, instrumented, layout)
+        note["order"] = order_data(_program_order(order, instrumented, places))
         executable.metadata["checks"] = note
         return _program(executable)
 
@@ -286,6 +292,30 @@ def _suspend_site(places: _Places, site: Site) -> SuspendSite:
     return SuspendSite(word, places.excerpt(spots))
 
 
+def _program_order(order: Order, instrumented: Instrumented, places: _Places) -> ProgramOrder:
+    """Where the accesses are that may race: those of memory that threads share."""
+    shared = {
+        number: (site, point)
+        for number, site in enumerate(instrumented.sites)
+        if not site.what and site.root.origin not in ("array", "global")
+        for point in (order.point(site.instruction),)
+        if point is not None
+    }
+    loads = {id(site.instruction): number for number, (site, _) in shared.items()}
+    return ProgramOrder(
+        order.flow,
+        loops_of(order.flow.loops, places.chain),
+        {
+            number: Reached(
+                point,
+                places.chain(site.spots),
+                loads.get(id(order.updated_load(site.instruction))),
+            )
+            for number, (site, point) in shared.items()
+        },
+    )
+
+
 class _Places:
     """From LLVM's places to the author's; collects the comments above them on the way."""
 
@@ -301,6 +331,12 @@ class _Places:
         above = comments_above(position, self._map.excerpt)
         self.comments |= {_line(place): text for place, text in above}
         return Excerpt(position, (self._map.excerpt(position) or "").rstrip())
+
+    def chain(self, spots: tuple[Spot, ...]) -> tuple[Position, ...]:
+        """All places that are the author's, innermost first."""
+        own = (spot for spot in spots if spot.file == clang.INPUT_NAME)
+        found = (self._map.position(s.line - self._first_line + 1, s.column) for s in own)
+        return tuple(place for place in found if place is not None)
 
     def excerpt(self, spots: tuple[Spot, ...] | list[Spot]) -> Excerpt:
         """The innermost place that is the author's: our own headers are not."""
@@ -332,6 +368,7 @@ def _program(executable: ThreadExecutable) -> CheckedProgram:
         comments=note["comments"],
         has_fences=note["has_fences"],
         matrix_site=note["matrix_site"],
+        order=order_from(note["order"]),
         executable=executable,
     )
 

@@ -11,13 +11,16 @@ from anymetal.checker.kinds import RECORDED, Kind
 from anymetal.checker.messages import Sighting
 from anymetal.checker.program import CheckedProgram, Excerpt
 from anymetal.checker.records import RawFinding
+from anymetal.checker.scene import Scene
 from anymetal.checker.unwritten import Unwritten
 from anymetal.checker.views import BufferView
 from anymetal.machine import shadow
 from anymetal.machine.layout import Wait, waits_for
 from anymetal.machine.shadow import Access
 from anymetal.msl.spelling import author_name
-from anymetal.nouns import SIMDGROUP
+from anymetal.nouns import SIMDGROUP, Argument
+
+_INTEGERS = ("int", "uint", "short", "ushort", "long", "ulong", "size_t")
 
 _SHARED = "'{one}' and '{other}' are the same memory: pass a tensor of its own for the output."
 
@@ -61,6 +64,23 @@ class Translator:
             index=index,
             count=raw.count,
             space=space,
+            scene=self._scene(kind, raw),
+        )
+
+    def _scene(self, kind: Kind, raw: RawFinding) -> Scene:
+        """The author's names, and how the accesses of a race lie to each other."""
+        names = {a.builtin: _scalar(a) for a in self._checked.arguments if a.builtin}
+        values = (a for a in self._checked.arguments if a.space == "constant" and not a.is_pointer)
+        between = None
+        if kind.name == "race" and raw.other_site != records.NO_SITE:
+            known = raw.other_thread != records.NO_THREAD
+            between = self._checked.order.between(raw.other_site, raw.site, exactly=known)
+        return Scene(
+            in_grid=names.get("thread_position_in_grid", ""),
+            in_group=names.get("thread_index_in_threadgroup", "")
+            or names.get("thread_position_in_threadgroup", ""),
+            counts=tuple(a.name for a in values if a.type in _INTEGERS),
+            between=between,
         )
 
     def _sighting(
@@ -185,6 +205,11 @@ def _layout(raw: RawFinding, views: Sequence[BufferView]) -> str:
     """The shape and strides of the tensor that a finding is about."""
     tensor = next(view.tensor for view in views if view.index == raw.region)
     return f"shape {tuple(tensor.shape)}, strides {tensor.stride()}"
+
+
+def _scalar(builtin: Argument) -> str:
+    """A position as one number: of a vector, its x."""
+    return f"{builtin.name}.x" if builtin.type[-1] in "23" else builtin.name
 
 
 def _at(excerpt: Excerpt, access: str) -> Place:

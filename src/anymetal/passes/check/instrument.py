@@ -78,6 +78,7 @@ class AccessSite:
     use: int
     root: Root
     what: str
+    instruction: Instruction
 
 
 @dataclass
@@ -279,7 +280,9 @@ class Instrument:
         if access is not None:
             kind, element, align = access.kind, access.element, access.align
         spots = tuple(self._info.spots(instruction.metadata.get("dbg")))
-        self.result.sites.append(AccessSite(spots, kind, element, align, use, root, what))
+        self.result.sites.append(
+            AccessSite(spots, kind, element, align, use, root, what, instruction)
+        )
         return number
 
     def _use(self, instruction: Instruction) -> Use:
