@@ -238,3 +238,43 @@ def test_cache_info_and_clear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "2.0 MB of at most 512.0 MB" in text
     assert run("cache", "clear").stdout.startswith("removed 1 entries, 2.0 MB")
     assert cache.default_store().usage().entries == 0
+
+
+BY_VALUE = """#include <metal_stdlib>
+using namespace metal;
+kernel void pair(array<device float*, 2> p [[buffer(0)]], uint i [[thread_position_in_grid]]) {
+  p[0][i] = p[1][i];
+}
+"""
+
+
+def test_lint_refuses_what_a_call_refuses_and_says_the_remedy(write: Write) -> None:
+    result = run("lint", write(BY_VALUE, "by_value.metal"))
+    assert result.exit_code == 1
+    assert "by_value.metal:3:42: error: invalid type 'array<float *, 2>'" in result.output
+    assert "put the array into a structure that is passed as `constant S& name`" in result.output
+    assert "0 of 1 kernels compile" in result.output
+
+
+def test_lint_of_a_directory_with_warnings_sarif_and_annotations(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "kernels" / "deep"
+    folder.mkdir(parents=True)
+    (folder / "by_value.metal").write_text(BY_VALUE)
+    warns = GOOD.replace("using namespace metal;", "using namespace metal;\n#warning odd", 1)
+    (tmp_path / "kernels" / "warns.metal").write_text(warns)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    sarif = tmp_path / "lint.sarif"
+    result = run("lint", tmp_path / "kernels", "--sarif", sarif)
+    assert result.exit_code == 1
+    assert "1 of 2 files" in result.output
+    (log,) = json.loads(sarif.read_text())["runs"]
+    assert {one["level"] for one in log["results"]} >= {"error", "note"}
+    place = log["results"][0]["locations"][0]["physicalLocation"]
+    assert place["region"]["startLine"] == 3
+    assert "::error file=" in result.output
+    assert "::notice file=" in result.output
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert run("lint", empty).exit_code == 2

@@ -8,6 +8,7 @@ from anymetal.checker.finding import Finding
 from anymetal.checker.paths import machine_position, repository_path
 from anymetal.checker.report import Report
 from anymetal.checker.terminal import plain_finding
+from anymetal.nouns import Position
 
 
 def wanted() -> bool:
@@ -22,8 +23,14 @@ def annotation_lines(report: Report) -> list[str]:
 
 def annotation(finding: Finding) -> str:
     """`::error file=...,line=...,col=...,title=...::message`."""
-    properties = {"title": f"{finding.kind} in {finding.kernel}"}
     position = machine_position(finding.place.position, finding.launch)
+    title = f"{finding.kind} in {finding.kernel}"
+    return command(finding.severity, position, title, plain_finding(finding))
+
+
+def command(level: str, position: Position | None, title: str, message: str) -> str:
+    """One workflow command, with everything escaped that has a meaning there."""
+    properties = {"title": title}
     if position:
         properties = {
             "file": repository_path(position.file),
@@ -32,7 +39,7 @@ def annotation(finding: Finding) -> str:
             **properties,
         }
     listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-    return f"::{finding.severity} {listed}::{_message(plain_finding(finding))}"
+    return f"::{level} {listed}::{_message(message)}"
 
 
 def _message(text: str) -> str:

@@ -32,11 +32,12 @@ def sarif_data(report: Report) -> dict[str, Any]:
     for finding, reason in report.silenced:
         suppression = {"kind": "inSource", "status": "accepted", "justification": reason}
         results.append({**_result(finding), "suppressions": [suppression]})
-    driver = {
-        "name": "anymetal",
-        "version": package_version(),
-        "rules": [_rule(row) for row in ROWS],
-    }
+    return sarif_log([_rule(row) for row in ROWS], results)
+
+
+def sarif_log(rules: list[dict[str, Any]], results: list[dict[str, Any]]) -> dict[str, Any]:
+    """A log of one run of this package."""
+    driver = {"name": "anymetal", "version": package_version(), "rules": rules}
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
@@ -67,7 +68,7 @@ def _result(finding: Finding) -> dict[str, Any]:
         related = {**_location(finding, finding.other), "id": 1}
         result["relatedLocations"] = [{**related, "message": {"text": described}}]
     if finding.launch and finding.launch.caller:
-        physical = _physical(finding.launch.caller)
+        physical = physical_location(finding.launch.caller)
         launch = {"physicalLocation": physical, "message": {"text": "launched here"}}
         result.setdefault("relatedLocations", []).append({**launch, "id": 2})
     return result
@@ -88,11 +89,12 @@ def _location(finding: Finding, place: Place) -> dict[str, Any]:
     position = machine_position(place.position, finding.launch)
     if position:
         quoted = place.excerpt.strip() if position == place.position else ""
-        location["physicalLocation"] = _physical(position, quoted)
+        location["physicalLocation"] = physical_location(position, quoted)
     return location
 
 
-def _physical(position: Position, quoted: str = "") -> dict[str, Any]:
+def physical_location(position: Position, quoted: str = "") -> dict[str, Any]:
+    """A place in a file, with its text."""
     region: dict[str, Any] = {
         "startLine": max(1, position.line),
         "startColumn": max(1, position.column),

@@ -14,7 +14,7 @@ from anymetal.checker.sarif import sarif_text
 from anymetal.checker.step_summary import add_to_step_summary
 from anymetal.checker.terminal import print_report
 
-_STDOUT = "-"
+STDOUT = "-"
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Files:
 
     @property
     def to_stdout(self) -> bool:
-        return _STDOUT in (self.json, self.sarif, self.junit)
+        return STDOUT in (self.json, self.sarif, self.junit)
 
 
 def publish(report: Report, files: Files, strict: bool) -> None:
@@ -47,7 +47,7 @@ def publish(report: Report, files: Files, strict: bool) -> None:
 
 def write(target: str, text: str) -> None:
     """To a file, or to stdout where that is `-`."""
-    if target == _STDOUT:
+    if target == STDOUT:
         sys.stdout.write(text)
     else:
         Path(target).write_text(text, encoding="utf-8")

@@ -67,10 +67,10 @@ def source_of(path: Path, options: Options) -> Source:
     )
 
 
-def diagnostics_of(error: Exception, path: Path) -> list[Diagnostic]:
-    """The single messages in an error's text; the whole text at the file where it has none."""
+def diagnostics_of(text: str, path: Path) -> list[Diagnostic]:
+    """The single messages in a compiler's text; the whole text at the file where it has none."""
     found = []
-    for line in str(error).splitlines():
+    for line in text.splitlines():
         match = _HEAD.match(line)
         if match:
             found.append(
@@ -82,4 +82,4 @@ def diagnostics_of(error: Exception, path: Path) -> list[Diagnostic]:
                     match["text"],
                 )
             )
-    return found or [Diagnostic(str(path), 0, 0, "error", str(error))]
+    return found or [Diagnostic(str(path), 0, 0, "error", text)]

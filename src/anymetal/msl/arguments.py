@@ -182,6 +182,15 @@ def make_arguments(
 
 def describe_kernels(prepared: Prepared, target: Target) -> dict[str, tuple[Argument, ...]]:
     """The arguments of all kernels in one run of clang, which compiles none of them."""
+    described = describe_parameters(prepared, target)
+    return {
+        name: make_arguments(prepared.entry_points[name], descriptions)
+        for name, descriptions in described.items()
+    }
+
+
+def describe_parameters(prepared: Prepared, target: Target) -> dict[str, dict[int, Description]]:
+    """What clang says about the parameters of each kernel."""
     entries = list(prepared.entry_points.values())
     text = "".join(signature_text(entry, number) for number, entry in enumerate(entries))
     unit = make_unit(prepared, {}, entries, text)
@@ -190,8 +199,7 @@ def describe_kernels(prepared: Prepared, target: Target) -> dict[str, tuple[Argu
         unit.raise_errors(result.messages)
     found = _found(parse(result.output))
     return {
-        entry.name: make_arguments(entry, _descriptions(found, entry, number, {}))
-        for number, entry in enumerate(entries)
+        entry.name: _descriptions(found, entry, number, {}) for number, entry in enumerate(entries)
     }
 
 

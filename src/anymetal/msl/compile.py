@@ -7,7 +7,12 @@ from collections.abc import Mapping, Sequence
 from anymetal.errors import KernelSyntaxError, UnsetConstantError
 from anymetal.ir import Module, parse
 from anymetal.msl import clang
-from anymetal.msl.arguments import Description, make_arguments, read_descriptions
+from anymetal.msl.arguments import (
+    Description,
+    describe_parameters,
+    make_arguments,
+    read_descriptions,
+)
 from anymetal.msl.diagnostics import Problem, raise_problems
 from anymetal.msl.entry import entry_kernel, entry_text
 from anymetal.msl.initialisers import UnknownValue, evaluate_initialisers
@@ -16,6 +21,10 @@ from anymetal.msl.strict_kernels import builtin_takes, invalid_type_text
 from anymetal.msl.unit import make_unit
 from anymetal.nouns import EntryPoint, Prepared, Program, Scalar, Target
 
+_BY_REFERENCE = (
+    "pass a value as `constant T& name`; give each pointer of an array a parameter of its own, or"
+    " put the array into a structure that is passed as `constant S& name`"
+)
 _UNSET = "@am_unset_constant_"  # msl/unit.py: what stands for a constant without a value
 
 
@@ -112,21 +121,39 @@ def refuse_unset_constants(program: Program, module: Module) -> None:
     )
 
 
+def wrong_types(prepared: Prepared, target: Target) -> dict[str, list[Problem]]:
+    """By kernel, the parameters whose types a call would refuse: one run of clang for all."""
+    described = describe_parameters(prepared, target)
+    found = {
+        name: _wrong_types(prepared.entry_points[name], descriptions)
+        for name, descriptions in described.items()
+    }
+    return {name: problems for name, problems in found.items() if problems}
+
+
 def _check_types(
     prepared: Prepared, entry: EntryPoint, descriptions: dict[int, Description]
 ) -> None:
     """What the tokens could not tell: types behind aliases and template parameters."""
+    problems = _wrong_types(entry, descriptions)
+    if problems:
+        raise_problems(problems, prepared.source_map.excerpt)
+
+
+def _wrong_types(entry: EntryPoint, descriptions: dict[int, Description]) -> list[Problem]:
     problems = []
     for number, parameter in enumerate(entry.parameters):
         found = descriptions[number]
         is_indirect = found.is_pointer or found.is_reference
-        text = None
+        text, remedy = None, None
         if parameter.builtin is not None:
             if is_indirect or not builtin_takes(parameter.builtin, found.type):
                 text = invalid_type_text(found.type, parameter.builtin)
         elif not is_indirect:
             text = f"invalid type '{found.type}' for input declaration in a kernel function"
+            remedy = _BY_REFERENCE
         if text is not None:
             problems.append(Problem(parameter.position, "error", text))
-    if problems:
-        raise_problems(problems, prepared.source_map.excerpt)
+        if remedy is not None:
+            problems.append(Problem(parameter.position, "note", remedy, brief=True))
+    return problems

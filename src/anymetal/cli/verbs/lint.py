@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,6 +13,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from anymetal.checker.annotations import wanted
+from anymetal.cli.diagnostics import annotation, lint_sarif
+from anymetal.cli.publish import STDOUT, write
 from anymetal.cli.screen import Json, finish
 from anymetal.cli.screen import console as the_console
 from anymetal.cli.sources import (
@@ -28,7 +32,8 @@ from anymetal.engines.compiler import Compiler
 from anymetal.engines.registry import METAL
 from anymetal.errors import AnymetalError
 from anymetal.msl.check import check_all, check_entries
-from anymetal.msl.compile import refuse_undefined
+from anymetal.msl.compile import refuse_undefined, wrong_types
+from anymetal.msl.diagnostics import raise_problems
 from anymetal.nouns import EntryPoint, Prepared
 
 # Says which kernel is being compiled, how many are done, and how many there are.
@@ -40,16 +45,43 @@ app = typer.Typer()
 
 @app.command()
 def lint(
-    files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Metal files")],
+    files: Annotated[
+        list[Path], typer.Argument(exists=True, help="Metal files, and directories of them")
+    ],
     include: Include = None,
     define: Define = None,
     as_json: Json = False,
+    sarif: Annotated[
+        str | None, typer.Option(metavar="FILE", help="write SARIF for code scanning; - is stdout")
+    ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="also generate code, which finds broken limits; slow")
     ] = False,
 ) -> None:
     """Compile every kernel in the files; the exit status is 1 when one has an error."""
-    finish(lint_files(the_console(), files, Options.parse(include, define), as_json, full))
+    options = Options.parse(include, define)
+    reports = lint_files(metal_files(files), options, full)
+    if as_json:
+        print(json.dumps(as_data(reports), indent=2))
+    elif sarif != STDOUT:
+        _print(the_console(), reports)
+    found = [diagnostic for report in reports for diagnostic in report.diagnostics]
+    if sarif:
+        write(sarif, lint_sarif(found))
+    for line in map(annotation, found) if wanted() else ():
+        print(line, file=sys.stderr)
+    finish(all(report.passed for report in reports))
+
+
+def metal_files(paths: Sequence[Path]) -> list[Path]:
+    """The files, and those that end in .metal in the directories; each once."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        inside = sorted(path.rglob("*.metal")) if path.is_dir() else [path]
+        if not inside:
+            raise typer.BadParameter(f"{path}: no .metal file in this directory")
+        found |= dict.fromkeys(inside)
+    return list(found)
 
 
 @dataclass(frozen=True)
@@ -66,31 +98,29 @@ class FileReport:
     def passed(self) -> bool:
         return not any(found.severity == "error" for found in self.diagnostics)
 
+    def with_warnings(self, warnings: Sequence[str]) -> FileReport:
+        text = "\n".join(warnings)
+        found = diagnostics_of(text, Path(self.file)) if text else []
+        return replace(self, text=text, diagnostics=(*self.diagnostics, *found))
+
     def with_error(self, error: Exception, failed: Sequence[str]) -> FileReport:
         return replace(
             self,
             failed=(*self.failed, *failed),
-            diagnostics=(*self.diagnostics, *diagnostics_of(error, Path(self.file))),
+            diagnostics=(*self.diagnostics, *diagnostics_of(str(error), Path(self.file))),
             text="\n".join(filter(None, (self.text, str(error)))),
         )
 
 
-def lint_files(
-    console: Console, paths: Sequence[Path], options: Options, as_json: bool, full: bool
-) -> bool:
-    """Lint all files and print; False when there is an error."""
+def lint_files(paths: Sequence[Path], options: Options, full: bool) -> list[FileReport]:
+    """Compile the kernels of all files."""
     with _progress() as progress:
         task = progress.add_task("", total=None)
 
         def step(kernel: str, done: int, total: int) -> None:
             progress.update(task, description=kernel, completed=done, total=total)
 
-        reports = [lint_file(path, options, full, step) for path in paths]
-    if as_json:
-        print(json.dumps(as_data(reports), indent=2))
-    else:
-        _print(console, reports)
-    return all(report.passed for report in reports)
+        return [lint_file(path, options, full, step) for path in paths]
 
 
 def lint_file(
@@ -108,13 +138,21 @@ def lint_file(
         warnings = (*prepared.warnings, *check_all(prepared, checking_target()))
     except AnymetalError as error:
         return report.with_error(error, failing(prepared, step))
-    report = replace(report, text="\n".join(warnings))
-    if not full:
+    report = report.with_warnings(warnings)
+    if full:
+        return _generate(report, prepared, step)
+    try:
+        refuse_undefined(prepared, list(prepared.entry_points.values()), checking_target())
+    except AnymetalError as error:
+        return report.with_error(error, undefined(prepared))
+    wrong = wrong_types(prepared, checking_target())
+    if wrong:
+        problems = list(dict.fromkeys(problem for found in wrong.values() for problem in found))
         try:
-            refuse_undefined(prepared, list(prepared.entry_points.values()), checking_target())
+            raise_problems(problems, prepared.source_map.excerpt)
         except AnymetalError as error:
-            return report.with_error(error, undefined(prepared))
-    return _generate(report, prepared, step) if full else report
+            return report.with_error(error, list(wrong))
+    return report
 
 
 def undefined(prepared: Prepared) -> list[str]:
@@ -196,7 +234,7 @@ def as_data(reports: Sequence[FileReport]) -> dict[str, object]:
 def _print(console: Console, reports: Sequence[FileReport]) -> None:
     for report in reports:
         if report.text:
-            console.print(report.text, markup=False, highlight=False)
+            console.print(report.text, markup=False, highlight=False, soft_wrap=True)
     kernels = sum(report.kernels for report in reports)
     compiled = kernels - sum(len(report.failed) for report in reports)
     wrong = sum(not report.passed for report in reports)
