@@ -64,7 +64,7 @@ def run_checked(
         launch = _Launch(checked, dispatch, views, check, {doubt.argument for doubt in doubts})
         findings = launch.run()
         touched = launch.touched()
-    for finding in settled(list(explained(doubts, touched, findings))):
+    for finding in settled(explained(doubts, touched, findings)):
         located = replace(_relocated(finding, inline), launch=launched)
         check.report.add(located, lambda at: checked.comment(inline.back(at) if inline else at))
 
