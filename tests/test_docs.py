@@ -43,13 +43,21 @@ def test_examples_of_training_run() -> None:
     assert names["error"] < 0.5 * names["y"].square().mean()
 
 
+def test_examples_of_weights_run() -> None:
+    text = (ROOT / "docs" / "weights.md").read_text()
+    names: dict[str, Any] = {}
+    for example in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        exec(example, names)
+    assert (names["matrix"] == 0.5).all()
+
+
 def test_examples_and_table_of_overrides() -> None:
     text = (ROOT / "docs" / "overrides.md").read_text()
     names: dict[str, Any] = {}
     for example in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
         exec(example, names)
     assert names["x"].grad.isfinite().all()
-    # Regenerate: python -c "from anymetal import overrides as o; print(o.table.as_markdown())"
+    # Made again: python -c "from anymetal import overrides as o; print(o.table.as_markdown())"
     assert as_markdown() in text
 
 

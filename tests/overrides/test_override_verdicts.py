@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,9 @@ def untouched() -> Iterator[None]:
 
 
 def written(path: Path, ratios: dict[str, list[float]], kind: str = "cpu") -> dict[str, Any]:
-    verdicts.write(path, kind, {"device": "a machine"}, "2026-01-02", ratios, ["gelu"])
+    named = {f"torch.nn.functional.{name}": values for name, values in ratios.items()}
+    wrong = ["torch.nn.functional.gelu"]
+    verdicts.write(path, kind, {"device": "a machine"}, "2026-01-02", named, wrong)
     content: dict[str, Any] = json.loads(path.read_text())["kinds"]
     return content
 
@@ -55,7 +58,7 @@ def test_default_is_what_was_measured(tmp_path: Path, monkeypatch: pytest.Monkey
     with overrides.enabled():
         active = overrides.active()
         assert active["torch.nn.functional.silu"] == ("cpu",)
-        assert active["torch.softmax"] == ("mps",)
+        assert active["torch.nn.functional.softmax"] == ("mps",)
         assert "torch.nn.functional.rms_norm" not in active
 
 
@@ -90,16 +93,34 @@ def test_packaged_file_is_of_this_table() -> None:
         assert set(row.operators) <= OPERATORS.keys(), row.name
 
 
-def test_bench_writes_verdicts(tmp_path: Path) -> None:
+def bench(path: Path, *names: str) -> Any:
+    options = ["--device", "cpu", "--dtype", "fp32", "--seconds", "0.01", "--sizes", "1"]
+    arguments = ["bench", *names, *options, "--verdict", str(path)]
+    return CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+def test_bench_writes_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "v.json"
-    arguments = ["silu", "--device", "cpu", "--dtype", "fp32", "--seconds", "0.01", "--sizes", "1"]
-    result = CliRunner().invoke(
-        app, ["bench", *arguments, "--no-traffic", "--verdict", str(path)], catch_exceptions=False
-    )
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
+    result = bench(path, "silu", "sgd_step_", "clip_gradients_")
     assert result.exit_code == 0, result.stdout
     kind = json.loads(path.read_text())["kinds"]["cpu"]
-    assert kind["functions"]["torch.nn.functional.silu"]["measured"] == 2  # forward and backward
+    measured = {name: one["measured"] for name, one in kind["functions"].items() if one["measured"]}
+    assert measured == {  # forward and backward where there is one
+        "torch.nn.functional.silu": 2,
+        "torch.optim.SGD": 1,
+        "torch.nn.utils.clip_grad_norm_": 1,
+    }
+    assert kind["machine"]["load"] == 0.1
     assert kind["functions"]["torch.nn.functional.gelu"]["verdict"] == "not measured"
+
+
+def test_busy_machine_has_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (99.0, 99.0, 99.0))
+    result = bench(tmp_path / "v.json", "silu")
+    assert result.exit_code == 1
+    assert "verdicts need a quiet machine" in result.stdout
+    assert not (tmp_path / "v.json").exists()
 
 
 def test_default_set_gives_right_results() -> None:

@@ -12,13 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from anymetal.evidence.machine import Machine
 from anymetal.evidence.measure import OURS, Row
 from anymetal.evidence.timing import Times
-from anymetal.overrides import verdicts
-from anymetal.overrides.reasons import kind_of
 
 # A change below this is not worth a word, however sure it is.
 NOTICEABLE = 1.05
@@ -55,17 +51,6 @@ def as_json(rows: Sequence[Row], machine: Machine) -> dict[str, Any]:
         "unix_time": time.time(),
         "rows": [row_json(row) for row in rows],
     }
-
-
-def write_verdict(path: Path, rows: Sequence[Row], device: torch.device, machine: Machine) -> None:
-    """What this run says about overriding torch's functions on this kind of device."""
-    ratios: dict[str, list[float]] = {}
-    for row in rows:
-        if row.ratio is not None:
-            ratios.setdefault(row.operator, []).append(row.ratio)
-    wrong = sorted({row.operator for row in rows if not row.right})
-    date = time.strftime("%Y-%m-%d", time.gmtime())
-    verdicts.write(path, kind_of(device), machine.to_json(), date, ratios, wrong)
 
 
 def row_json(row: Row) -> dict[str, Any]:

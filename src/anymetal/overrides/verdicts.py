@@ -68,11 +68,6 @@ def measured_kinds() -> frozenset[str]:
     return frozenset(kinds())
 
 
-def measured_operators() -> list[str]:
-    """The operators whose times the verdicts are made of."""
-    return sorted({operator for row in TABLE.rows for operator in row.operators})
-
-
 def helpful_kinds(row: Row) -> frozenset[str]:
     """The kinds of devices where this function was measured to be faster as ours."""
     return frozenset(
@@ -92,10 +87,11 @@ def write(
 ) -> dict[str, Verdict]:
     """Puts a kind's verdicts into a file, beside other kinds in it.
 
-    `ratios` are ours over torch's by operator, `wrong` the operators with a wrong result.
+    `ratios` are ours over torch's by function, `wrong` the functions with a wrong result.
     """
     known = read(path) if path.exists() else {}
-    found = {row.name: _of(row, ratios, wrong) for row in TABLE.rows}
+    names = [row.name for row in TABLE.rows]
+    found = {name: judged(ratios.get(name, ()), right=name not in wrong) for name in names}
     known[kind] = {
         "date": date,
         "machine": dict(machine),
@@ -105,8 +101,3 @@ def write(
     }
     path.write_text(json.dumps({"kinds": known}, indent=1) + "\n")
     return found
-
-
-def _of(row: Row, ratios: Mapping[str, Sequence[float]], wrong: Sequence[str]) -> Verdict:
-    found = [ratio for operator in row.operators for ratio in ratios.get(operator, ())]
-    return judged(found, right=not set(row.operators) & set(wrong))

@@ -2,5 +2,20 @@
 
 from anymetal.weights.ggml import FORMATS, dequantize_ggml
 from anymetal.weights.gguf import Loaded, load_gguf
+from anymetal.weights.packed import (
+    dequantize_awq,
+    dequantize_gptq,
+    dequantize_mlx,
+    dequantize_nf4,
+)
 
-__all__ = ["FORMATS", "Loaded", "dequantize_ggml", "load_gguf"]
+__all__ = [
+    "FORMATS",
+    "Loaded",
+    "dequantize_awq",
+    "dequantize_ggml",
+    "dequantize_gptq",
+    "dequantize_mlx",
+    "dequantize_nf4",
+    "load_gguf",
+]

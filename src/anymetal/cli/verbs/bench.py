@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,9 +37,12 @@ from anymetal.evidence.measure import (
     exercises,
     measure_rows,
 )
+from anymetal.evidence.overriding import Override, measure_override
 from anymetal.evidence.timing import Times
 from anymetal.ops.declare import AnyOperator
 from anymetal.overrides import verdicts
+from anymetal.overrides.reasons import kind_of
+from anymetal.overrides.table import TABLE
 
 app = typer.Typer()
 
@@ -66,17 +71,20 @@ def bench(
     verdict_to: Annotated[
         Path | None,
         typer.Option(
-            "--verdict", metavar="FILE", help="write which of torch's functions to override here"
+            "--verdict",
+            metavar="FILE",
+            help="time torch's functions with ours behind them instead, and write which help here",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Time operators beside torch's own and the naive composition; a wrong result gets no time."""
-    outputs = Outputs(append_to, plot_to, compare, verdict_to, as_json)
+    outputs = Outputs(append_to, plot_to, compare, as_json)
     effort = Effort(seconds, sizes, traffic)
-    if verdict_to and not operators:
-        operators = verdicts.measured_operators()
     chosen = chosen_operators(operators)
+    if verdict_to:
+        finish(judge_overrides(console(), chosen, chosen_device(device), dtype, effort, verdict_to))
+        return
     finish(run(console(), chosen, chosen_device(device), dtype, effort, outputs))
 
 
@@ -87,7 +95,6 @@ class Outputs:
     history: Path | None = None
     plot: Path | None = None
     compare: Path | None = None
-    verdict: Path | None = None
     json: bool = False
 
 
@@ -116,8 +123,6 @@ def run(
         history.append(outputs.history, rows, machine)
     if outputs.plot:
         outputs.plot.write_text(plot(rows, machine))
-    if outputs.verdict:
-        history.write_verdict(outputs.verdict, rows, device, machine)
     if outputs.json:
         print(json.dumps(history.as_json(rows, machine), indent=2))
     else:
@@ -129,6 +134,42 @@ def run(
         console.print(changes_table(found, outputs.compare))
     slower = any(change.verdict == "slower" for change in found)
     return bool(rows) and all(row.right for row in rows) and not slower
+
+
+def judge_overrides(
+    console: Console,
+    operators: Sequence[AnyOperator],
+    device: torch.device,
+    dtypes: list[str] | None,
+    effort: Effort,
+    path: Path,
+) -> bool:
+    """Time torch's functions with and without ours, and write the verdicts; on a quiet machine."""
+    busy, cores = load(), os.cpu_count() or 1
+    if busy > cores / 2:
+        console.print(
+            f"load {busy:.1f} on {cores} cores: verdicts need a quiet machine", style="red"
+        )
+        return False
+    names = {operator.name for operator in operators}
+    rows = [row for row in TABLE.rows if names & set(row.operators)]
+    found: list[Override] = []
+    planned = with_progress(console, rows, lambda row: row.name, quiet=False)
+    for row, _ in planned:
+        found += measure_override(row, device, chosen_dtypes(dtypes), effort)
+    machine = {**describe(device).to_json(), "load": round(busy, 2)}
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    ratios = {row.name: [one.ratio for one in found if one.name == row.name] for row in rows}
+    wrong = sorted({one.name for one in found if not one.right})
+    written = verdicts.write(path, kind_of(device), machine, date, ratios, wrong)
+    shown = Table("torch's function", "ours/torch", "worst", "measured", "verdict")
+    for name, verdict in written.items():
+        if name in ratios:
+            shown.add_row(name, *(str(value) for value in (
+                verdict.mean, verdict.worst, verdict.measured, verdict.verdict
+            )))  # fmt: skip
+    console.print(shown)
+    return not wrong
 
 
 def _earlier(path: Path | None) -> dict[history.Key, Times]:
