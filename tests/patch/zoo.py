@@ -118,6 +118,10 @@ KINDS = {
 }  # fmt: skip
 
 
+# Their kernels for gradients are compiled for nobody else.
+LONG_TO_TRAIN = ("gemma2",)
+
+
 def build(name: str, **more: Any) -> Any:
     """The model in evaluation, its weights far enough from zero that mistakes show."""
     kind = KINDS[name]

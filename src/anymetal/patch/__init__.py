@@ -2,6 +2,16 @@
 
 from anymetal.patch.functions import functional
 from anymetal.patch.handle import Handle, Row
+from anymetal.patch.hub_layers import kernel_mapping
 from anymetal.patch.models import GROUPS, transformers
+from anymetal.patch.pipelines import diffusers
 
-__all__ = ["GROUPS", "Handle", "Row", "functional", "transformers"]
+__all__ = [
+    "GROUPS",
+    "Handle",
+    "Row",
+    "diffusers",
+    "functional",
+    "kernel_mapping",
+    "transformers",
+]

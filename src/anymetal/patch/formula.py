@@ -93,11 +93,22 @@ class _Reader(ast.NodeTransformer):
         self.of, self.owner, self.values = of, owner, dict(values)
 
     def body(self, statements: list[ast.stmt]) -> ast.expr:
-        for statement in statements:
+        for i, statement in enumerate(statements):
             if isinstance(statement, ast.Return) and statement.value is not None:
                 return self.value(statement.value)
+            if isinstance(statement, ast.If) and _returns(statement):
+                return self.either(statement, statements[i + 1 :])
             self.statement(statement)
         raise Unreadable(f"{self.of.__qualname__} returns nothing")
+
+    def either(self, statement: ast.If, rest: list[ast.stmt]) -> ast.expr:
+        """A branch that returns: both ways to the end."""
+        test = self.value(statement.test)
+        ways = [
+            _Reader(self.of, self.owner, self.values).body([*branch, *rest])
+            for branch in (statement.body, statement.orelse)
+        ]
+        return _choice(test, *ways)
 
     def statement(self, statement: ast.stmt) -> None:
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
@@ -106,7 +117,7 @@ class _Reader(ast.NodeTransformer):
             self.assign(statement.target, self.value(statement.value))
         elif isinstance(statement, ast.If):
             self.branch(statement)
-        elif not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
+        elif not _says_only(statement):
             line = ast.unparse(statement).split("\n")[0]
             raise Unreadable(f"{self.of.__qualname__} has a statement {line!r}")
 
@@ -122,7 +133,7 @@ class _Reader(ast.NodeTransformer):
         for name, value in after.items():
             other = self.values.get(name)
             if other is None or ast.dump(other) != ast.dump(value):
-                self.values[name] = ast.IfExp(test, value, other or ast.Constant(...))
+                self.values[name] = _choice(test, value, other or ast.Constant(...))
 
     def assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name):
@@ -178,6 +189,22 @@ class _Reader(ast.NodeTransformer):
         for argument, default in zip(defaults, arguments.defaults, strict=True):
             values.setdefault(argument.arg, default)
         return _Reader(inner, self.owner, values).body(definition.body)
+
+
+def _returns(statement: ast.If) -> bool:
+    return any(isinstance(one, ast.Return) for one in (*statement.body, *statement.orelse))
+
+
+def _choice(test: ast.expr, first: ast.expr, second: ast.expr) -> ast.expr:
+    return first if ast.dump(first) == ast.dump(second) else ast.IfExp(test, first, second)
+
+
+def _says_only(statement: ast.stmt) -> bool:
+    """A docstring, or a call that warns of an old argument."""
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    called = value.func if isinstance(value, ast.Call) else None
+    warns = isinstance(called, ast.Name) and called.id in ("deprecate", "warn")
+    return warns or isinstance(value, ast.Constant)
 
 
 # --- comparing ------------------------------------------------------------------------------------

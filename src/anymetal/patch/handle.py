@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -91,6 +91,14 @@ class Handle:
         """An entry of a dictionary, remembered."""
         self._changes.append(_Change(name, place, key, place.get(key, _MISSING), value))
         place[key] = value
+
+    def take(self, other: Handle, prefix: str) -> None:
+        """The changes of another handle, under a name; this one undoes them."""
+        names = [f"{prefix}.{row.name}".strip(".") for row in other.rows]
+        self.rows += [replace(row, name=n) for n, row in zip(names, other.rows, strict=True)]
+        self._changes += other._changes
+        self._frozen += other._frozen
+        self._afterwards += other._afterwards
 
     def forward(
         self, name: str, module: nn.Module, kind: str, function: FunctionType, why: str

@@ -116,6 +116,7 @@ _tanh_gelu = functools.partial(ops.gelu, approximate="tanh")
 _TANH = "torch.tanh(math.sqrt(2.0 / math.pi) * (X + 0.044715 * torch.pow(X, 3.0)))"
 _ACTIVATIONS: dict[str, tuple[str, Activation]] = {
     "nn.functional.silu(X)": ("silu", ops.silu),
+    "F.silu(X, inplace=False)": ("silu", ops.silu),
     "nn.functional.gelu(X)": ("gelu", ops.gelu),
     f"0.5 * X * (1.0 + {_TANH})": ("gelu_tanh", _tanh_gelu),
     f"X * 0.5 * (1.0 + {_TANH})": ("gelu_tanh", _tanh_gelu),

@@ -12,6 +12,7 @@ from torch import nn
 
 from anymetal import ops
 from anymetal.patch import formula
+from anymetal.patch.borrowed import with_names
 from anymetal.patch.formula import Unreadable
 from anymetal.patch.handle import Handle, foreign, patched
 from anymetal.patch.layers import takes
@@ -75,18 +76,9 @@ def _tables_differ(model: nn.Module) -> str | None:
 
 @functools.cache
 def _with_rotation(forward: Any) -> FunctionType:
-    """The forward of an attention, the same code, with another function under the name it calls."""
-    if not isinstance(forward, FunctionType) or inspect.unwrap(forward) is not forward:
-        raise Unreadable("its forward is wrapped by a decorator")
-    theirs = forward.__globals__[FUNCTION]
-    around = {**forward.__globals__, FUNCTION: _rotation(theirs)}
-    del around["__name__"]  # by which torch.compile would look names up in the module itself
-    made = FunctionType(
-        forward.__code__, around, forward.__name__, forward.__defaults__, forward.__closure__
-    )
-    made.__kwdefaults__ = forward.__kwdefaults__
-    made.__module__ = __name__
-    return made
+    """The forward of an attention, with our rotation under the name of theirs."""
+    plain = inspect.unwrap(forward)
+    return with_names(forward, **{FUNCTION: _rotation(plain.__globals__[FUNCTION])})
 
 
 def _rotation(theirs: Any) -> Any:
