@@ -20,8 +20,6 @@ LARGEST = 2000  # elements of a sample's tensor
 # Samples of a function, spread over all of them; those of attention need a kernel each.
 MOST = 1000 if os.environ.get("ANYMETAL_TEST_ALL") else 12
 FEW = {"nn.functional.scaled_dot_product_attention": 4}
-# Vectors that are free up to a sign, or up to a basis, are compared by what they make.
-FREE = {"linalg.eigh", "linalg.svd", "linalg.qr", "geqrf", "linalg.lstsq", "linalg.lu"}
 PLACES = {path: row for row in TABLE.rows for path in row.places}
 INFOS = [
     info
@@ -119,7 +117,7 @@ def test_samples_are_as_torchs(info: Any) -> None:
         for mine, other in pairs:
             assert (mine.shape, mine.dtype) == (other.shape, other.dtype)
         for mine, other in zip(made(path, ours), made(path, theirs), strict=True):
-            alike(mine, other, strides=path not in FREE and PLACES[path].group != "linalg")
+            alike(mine, other, strides=PLACES[path].group != "linalg")
         for mine, other in zip(found_gradients, expected, strict=True):
             assert (mine is None) == (other is None)
             if mine is not None and other is not None:

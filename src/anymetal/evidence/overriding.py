@@ -62,7 +62,7 @@ def _is_taken(row: Row, exercise: Exercise, original: Function, mine: Function) 
     args, kwargs = exercise.inputs()
     try:
         original(*args, **kwargs)
-    except (TypeError, RuntimeError):
+    except (TypeError, ValueError, IndexError, RuntimeError):
         return False
     before = COUNTS.taken[row.name]
     mine(*args, **kwargs)

@@ -172,8 +172,9 @@ def _request(groups: tuple[str, ...], devices: tuple[str, ...] | None) -> int | 
     wanted = wanted_of(groups, devices)
     if not settings.OVERRIDES.value():
         return None
-    if not groups and torch.backends.mps.is_available():
-        _warn_of_unmeasured(kind_of(torch.device("mps")))
+    if not groups:
+        best = "mps" if torch.backends.mps.is_available() else "cpu"
+        _warn_of_unmeasured(kind_of(torch.device(best)))
     # torch.compile learns torch's functions by their names, once; it must not learn ours.
     importlib.import_module("torch._dynamo")
     return SWITCH.add(wanted)
@@ -185,7 +186,7 @@ def _warn_of_unmeasured(kind: str) -> None:
     _log.warning(
         "overrides.enable(): nothing was measured on %s, so nothing is on by default there. Name"
         " groups, or measure with `anymetal bench --verdict FILE` and set %s=FILE",
-        "a Mac's GPU" if kind == "mps" else kind,
+        {"mps": "a Mac's GPU", "cpu": "CPUs"}.get(kind, kind),
         settings.VERDICTS.variable,
     )
 
