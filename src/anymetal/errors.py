@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,6 +39,31 @@ class KernelFault(AnymetalError, RuntimeError):
     def __init__(self, message: str, *, overflow: bool = False) -> None:
         super().__init__(message)
         self.overflow = overflow
+
+
+@dataclass(frozen=True)
+class FailedAssertion:
+    """An `assert` of a kernel that did not hold, in the thread at this position of the grid."""
+
+    text: str
+    position: Position
+    thread: tuple[int, int, int]
+
+
+class KernelAssertion(AnymetalError, AssertionError):
+    """An `assert` in a kernel did not hold; `failures` are the first ones, one for each thread."""
+
+    def __init__(self, kernel: str, failures: tuple[FailedAssertion, ...]) -> None:
+        first = failures[0]
+        place = f"{first.position.file}:{first.position.line}"
+        x, y, z = first.thread
+        thread = f"({x}, {y}, {z})" if y or z else str(x)
+        more = f", and {len(failures) - 1} more" if len(failures) > 1 else ""
+        super().__init__(
+            f"kernel '{kernel}': assertion failed: {first.text}, at {place}, in thread {thread} of"
+            f" the grid{more}"
+        )
+        self.failures = failures
 
 
 class CheckError(AnymetalError, AssertionError):

@@ -24,7 +24,7 @@ from anymetal.checker.shadow_memory import Arena, Need
 from anymetal.checker.translate import Translator
 from anymetal.checker.unwritten import unwritten
 from anymetal.checker.views import BufferView
-from anymetal.errors import KernelFault, KernelTimeout
+from anymetal.errors import KernelAssertion, KernelFault, KernelTimeout
 from anymetal.machine import shadow
 from anymetal.machine.shadow import Memory
 from anymetal.passes.provenance import Root
@@ -216,6 +216,8 @@ class _Launch:
             )
         except KernelTimeout as error:
             findings.append(translator.stopped("timeout", str(error)))
+        except KernelAssertion as error:
+            findings += map(translator.failed, error.failures)
         except KernelFault as error:
             message = str(error) if error.overflow else _WILD_CALL
             kind = "limits" if error.overflow else "out_of_bounds"
@@ -227,7 +229,8 @@ class _Launch:
         return [*found, *findings, *(self._unwritten(translator) if not findings else ())]
 
     def _unwritten(self, translator: Translator) -> Iterator[Finding]:
-        """Buffers that the launch wrote in part, or that were to be written and were not."""
+        """Buffers that the launch wrote in part, or that were to be written and were not. One that
+        is read as well, or updated by atomics, keeps what is not written on purpose."""
         if self._outputs == ():
             return
         for view in self._views:
@@ -235,6 +238,8 @@ class _Launch:
             if view.index is None or view.tensor is None or not region.shadow or region.read_only:
                 continue
             expected = self._is_output(view.tensor)
+            if not expected and self._checked.is_input(Root("buffer", view.index)):
+                continue
             left = unwritten(self._checked, self._data.checks, view)
             if left.missing and (left.partial or expected):
                 severity: Severity = "error" if expected else "warning"

@@ -112,7 +112,8 @@ ROWS = (
         meaning="elements of an output that no thread wrote",
         hint=(
             "Check the number of threads and the row length against the tensor's shape; where a"
-            " part is meant to stay as it is, pass outputs=() to the check."
+            " part is meant to stay as it is, say so: outputs=() in Python, --severity"
+            " unwritten_output=off on the command line, or [tool.anymetal.severity]."
         ),
         severity="warning",
     ),
@@ -236,6 +237,16 @@ ROWS = (
         hint=(
             "Check the condition of the loop at this line; waiting for another threadgroup never"
             " ends, as they need not run at the same time."
+        ),
+    ),
+    Kind(
+        name="assertion",
+        about="launch",
+        title="An assertion of the kernel does not hold",
+        meaning="an `assert` of the kernel that does not hold",
+        hint=(
+            "Look at the values of the condition, for example with os_log_default.log; a Mac does"
+            " not evaluate an assert."
         ),
     ),
     Kind(

@@ -21,6 +21,7 @@ from anymetal.engines.cpu.target import HOST
 from anymetal.engines.cpu.threads.engine import Layout, Listener, ThreadEngine, ThreadExecutable
 from anymetal.ir import parse
 from anymetal.machine.layout import WAIT_BITS, Wait, waits_for
+from anymetal.machine.shadow import Access
 from anymetal.msl import clang
 from anymetal.msl.compile import refuse_unset_constants
 from anymetal.nouns import Argument, Position, Program
@@ -120,13 +121,15 @@ class SuspendSite:
 
 @dataclass(frozen=True)
 class Touched:
-    """Memory the kernel touches: the smallest element, whether it is written, and whether more is
-    done with integers there than to move their bits."""
+    """Memory the kernel touches: the smallest element, whether it is written, whether more is done
+    with integers there than to move their bits, and whether it is an input as well: read, or
+    updated by atomics."""
 
     root: Root
     smallest: int
     written: bool
     computed: bool
+    is_input: bool
 
 
 @dataclass(frozen=True)
@@ -182,6 +185,9 @@ class CheckedProgram:
 
     def computes(self, root: Root) -> bool:
         return any(t.computed for t in self.touched if t.root == root)
+
+    def is_input(self, root: Root) -> bool:
+        return any(t.is_input for t in self.touched if t.root == root)
 
     def unwritten(self, checks: Any, region: int) -> tuple[int, int, int]:
         """Cells of a buffer the launch did not write, the first of them, and those it did write."""
@@ -255,6 +261,7 @@ def _note(
     """What a checked launch needs besides the code, as the store keeps it."""
     names = {v.slot: v.name for v in program.threadgroup_variables}
     stops = [_suspend_site(places, s) for s in layout.sites]
+    inputs = {site.root for site in instrumented.sites if site.kind != Access.WRITE}
     matrices = [
         SuspendSite(Wait.COLLECTIVE, places.excerpt(spots)) for spots in instrumented.matrices
     ]
@@ -265,7 +272,13 @@ def _note(
         ],
         "suspends": [SuspendSite(0, Excerpt()), *stops, *matrices],
         "touched": [
-            Touched(root, smallest, root in instrumented.written_to, root in instrumented.computed)
+            Touched(
+                root,
+                smallest,
+                root in instrumented.written_to,
+                root in instrumented.computed,
+                root in inputs,
+            )
             for root, smallest in instrumented.smallest.items()
         ],
         "variables": [

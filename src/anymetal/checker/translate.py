@@ -14,6 +14,7 @@ from anymetal.checker.records import RawFinding
 from anymetal.checker.scene import Scene
 from anymetal.checker.unwritten import Unwritten
 from anymetal.checker.views import BufferView
+from anymetal.errors import FailedAssertion
 from anymetal.machine import shadow
 from anymetal.machine.layout import Wait, waits_for
 from anymetal.machine.shadow import Access
@@ -119,6 +120,23 @@ class Translator:
         """The kernel did not come to its end."""
         place = _at(self._checked.kernel, "kernel")
         return Finding(kind, "error", self._kernel, message, place)
+
+    def failed(self, failure: FailedAssertion) -> Finding:
+        """An assertion did not hold."""
+        pairs = list(zip(failure.thread, self._group_size, strict=True))
+        x, y, z = (position % size for position, size in pairs)
+        group_x, group_y, group_z = (position // size for position, size in pairs)
+        index = x + self._group_size[0] * (y + self._group_size[1] * z)
+        place = Place(
+            failure.position,
+            f"assert({failure.text});",
+            "assert",
+            (x, y, z),
+            (group_x, group_y, group_z),
+            index % SIMDGROUP,
+        )
+        message = f"the assertion `{failure.text}` does not hold"
+        return Finding("assertion", "error", self._kernel, message, place)
 
     def unwritten(self, view: BufferView, left: Unwritten, severity: Severity) -> Finding:
         """Part of an output was not written."""

@@ -12,9 +12,11 @@ from anymetal.engines.contract import Sizes
 from anymetal.engines.cpu.layout import CALL_PART, STACK_BYTES, LogSink, Outcome
 from anymetal.engines.cpu.messages import deliver
 from anymetal.engines.cpu.runtime import Runtime
-from anymetal.errors import KernelFault, KernelTimeout
+from anymetal.errors import KernelAssertion, KernelFault, KernelTimeout
 from anymetal.nouns import SIMDGROUP, Argument
 
+# Ends that an assertion explains; a wrong index that it has seen may well end in a fault.
+_KERNELS_OWN = (Outcome.FINISHED, Outcome.FAULTED, Outcome.STACK_OVERFLOW)
 _MAIN_THREAD = threading.main_thread().ident
 
 
@@ -63,8 +65,9 @@ class CpuExecutable(ABC):
             listener_data,
         )
         outcome = self._runtime.run(changing + fixed)
-        if sink is not None:
-            deliver(sink, self.name)
+        failures = deliver(sink, self.name) if sink is not None else ()
+        if failures and outcome in _KERNELS_OWN:
+            raise KernelAssertion(self.name, failures)
         if outcome:
             self._raise(outcome, limit)
 
@@ -87,7 +90,8 @@ class CpuExecutable(ABC):
         if outcome == Outcome.STACK_OVERFLOW:
             raise KernelFault(
                 f"kernel '{self.name}' needs more than {STACK_BYTES >> 20} MiB of stack and was"
-                " stopped: a function that calls itself too often?",
+                " stopped: a function that calls itself too often? `anymetal check` says where the"
+                " kernel is",
                 overflow=True,
             )
         assert outcome == Outcome.NO_MEMORY

@@ -34,15 +34,17 @@ struct LogRecord {
   const char* subsystem;  // null for os_log_default
   const char* category;  // likewise
   const char* format;  // a literal of the kernel: lives as long as its code
-  int level;  // metal::log_type
+  int level;  // metal::log_type, or AM_LOG_FAILED for an assert
   unsigned count;
+  unsigned thread[3];  // thread_position_in_grid
 };
 static_assert(__builtin_offsetof(LogRecord, subsystem) == 0);
 static_assert(__builtin_offsetof(LogRecord, category) == 8);
 static_assert(__builtin_offsetof(LogRecord, format) == 16);
 static_assert(__builtin_offsetof(LogRecord, level) == 24);
 static_assert(__builtin_offsetof(LogRecord, count) == 28);
-static_assert(sizeof(LogRecord) == 32);
+static_assert(__builtin_offsetof(LogRecord, thread) == 32);
+static_assert(sizeof(LogRecord) == 48);
 
 // One launch: what changes with each call first, then what the kernel fixes.
 struct Launch {

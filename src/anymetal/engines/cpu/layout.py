@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from anymetal.machine.layout import THREADGROUP_ARGUMENTS
 from anymetal.machine.table import Enum, Enumeration, Header, Structure, member, packer, table
 
+FAILED = 5  # behind the levels of metal::log_type: an assert that does not hold
 STACK_BYTES = 64 << 20  # of each worker: simdgroups keep what 32 threads declare in one frame
 MAX_PRIVATE_BYTES = 512 << 10
 
@@ -40,8 +42,9 @@ class LogRecord(Structure):
     subsystem: int = member("const char*", note="null for os_log_default")
     category: int = member("const char*", note="likewise")
     format: int = member("const char*", note="a literal of the kernel: lives as long as its code")
-    level: int = member("int", note="metal::log_type")
+    level: int = member("int", note="metal::log_type, or AM_LOG_FAILED for an assert")
     count: int = member("unsigned")
+    thread: Any = member("unsigned", 3, note="thread_position_in_grid")
 
 
 @table("Launch")

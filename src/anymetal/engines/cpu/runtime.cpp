@@ -548,11 +548,12 @@ void am_free_log(LogSink* sink) {
   sink->data = nullptr;
 }
 
-void am_log(am_group* group, int level, const char* subsystem, const char* category,
-            const char* format, const am_log_value* values, unsigned count) {
+void am_log(am_group* group, unsigned x, unsigned y, unsigned z, int level, const char* subsystem,
+            const char* category, const char* format, const am_log_value* values, unsigned count) {
   Worker* worker = worker_of_this_thread();
   if (worker) __atomic_store_n(&worker->busy_log, 1u, __ATOMIC_SEQ_CST);
-  append_log(*(LogSink*)group->log, {subsystem, category, format, level, count}, values);
+  LogRecord record = {subsystem, category, format, level, count, {x, y, z}};
+  append_log(*(LogSink*)group->log, record, values);
   if (worker) __atomic_store_n(&worker->busy_log, 0u, __ATOMIC_SEQ_CST);
 }
 }

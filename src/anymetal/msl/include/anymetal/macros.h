@@ -128,7 +128,3 @@
 #define M_2_SQRTPI_BF bfloat(M_2_SQRTPI_F)
 #define M_SQRT2_BF bfloat(M_SQRT2_F)
 #define M_SQRT1_2_BF bfloat(M_SQRT1_2_F)
-
-// ---- assert -------------------------------------------------------------------------------------
-// Never evaluated, but it must compile.
-#define assert(...) ((void)sizeof((__VA_ARGS__) ? 1 : 0))
