@@ -14,6 +14,7 @@ struct Shape {
   Layout a;
   Layout r;
   Layout tau;
+  Layout v;
 };
 
 // Reduces `rows` rows of `columns` numbers that are `stride` apart. Simdgroup s owns rows s, s +
@@ -173,81 +174,50 @@ template [[host_name("qr_medium")]] [[kernel]] decltype(qr_tile<6144, 2>) qr_til
   for (uint i = 0; i <= at.x && i < shape.rows; ++i) r[shape.r.at(at.y, i, at.x)] /= scale;
 }
 
-// A threadgroup a panel of 32 columns, in rows of `scratch` while it is worked on.
-[[kernel]] void qr_panel(device float* r [[buffer(0)]], device float* scratch [[buffer(1)]],
-                         device float* tau [[buffer(2)]], constant Shape& shape [[buffer(3)]],
-                         uint group [[threadgroup_position_in_grid]],
-                         uint lane [[thread_index_in_simdgroup]],
-                         uint simd [[simdgroup_index_in_threadgroup]],
-                         uint simdgroups [[simdgroups_per_threadgroup]]) {
-  threadgroup float partial[2 * most_simdgroups * lanes];
-  const uint start = uint(shape.start), rows = uint(shape.rows) - start;
-  const uint count = uint(shape.count);
-  const bool inside = lane < count;
-  device float* panel = scratch + group * shape.rows * lanes;
-  device float* from = r + shape.r.at(group, start, start + min(lane, count - 1));
-  for (uint i = simd; i < rows; i += simdgroups)
-    panel[i * lanes + lane] = inside ? from[i * shape.r.row] : 0.0f;
-  threadgroup_barrier(mem_flags::mem_device);
-  reduce<1, device float*>(panel, lanes, rows, count, tau + group * shape.tau.matrix + start,
-                           partial, Crew{lane, simd, simdgroups},
-                           mem_flags::mem_device | mem_flags::mem_threadgroup);
-  for (uint i = simd; i < rows; i += simdgroups)
-    if (inside) from[i * shape.r.row] = panel[i * lanes + lane];
-}
-
 // --- reflections together: H1 H2 ... = I - V T V' ------------------------------------------------
 
-// A threadgroup of four simdgroups a panel: V with its zeros and ones, and Y = V T. Both have rows
-// of 32 and a multiple of 8 rows, `tall` in a matrix.
-[[kernel]] void reflections_together(device const float* a [[buffer(0)]],
-                                     device const float* tau [[buffer(1)]],
-                                     device float* v [[buffer(2)]], device float* y [[buffer(3)]],
-                                     constant Shape& shape [[buffer(4)]],
-                                     uint group [[threadgroup_position_in_grid]],
-                                     uint lane [[thread_index_in_simdgroup]],
-                                     uint simd [[simdgroup_index_in_threadgroup]]) {
-  threadgroup float gram[lanes * lanes];
-  threadgroup float t[lanes * lanes];  // T', so that lanes read neighbours
-  const uint start = uint(shape.start), rows = uint(shape.rows) - start;
-  const uint count = uint(shape.count), tall = (rows + 7) / 8 * 8;
-  v += group * shape.r.matrix;
-  y += group * shape.r.matrix;
-  for (uint i = simd; i < tall; i += 4) {
-    const bool below = i < rows && lane < count && i > lane;
-    v[i * lanes + lane] = below ? a[shape.a.at(group, start + i, start + lane)]
-                                : (i == lane && lane < count ? 1.0f : 0.0f);
-  }
-  threadgroup_barrier(mem_flags::mem_device);
+// Memory for V' V and T.
+struct Squares {
+  threadgroup float* gram;
+  threadgroup float* t;  // T', so that lanes read neighbours
+};
 
-  simdgroup_float8x8 sums[4];
+// Y = V T, for V of `tall` rows of 32, of which a multiple of 8 are there.
+inline void times_t(device const float* v, device float* y, device const float* tau, uint count,
+                    uint tall, Squares squares, thread const Crew& crew) {
+  for (uint g = crew.simd; g < 4; g += crew.simdgroups) {
+    simdgroup_float8x8 sums[4];
 #pragma unroll
-  for (uint j = 0; j < 4; ++j) sums[j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-  for (uint i = 0; i < tall; i += 8) {
-    simdgroup_float8x8 left, right;
-    simdgroup_load(left, v + i * lanes + 8 * simd, lanes, ulong2(0), true);
+    for (uint j = 0; j < 4; ++j) sums[j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+    for (uint i = 0; i < tall; i += 8) {
+      simdgroup_float8x8 left, right;
+      simdgroup_load(left, v + i * lanes + 8 * g, lanes, ulong2(0), true);
 #pragma unroll
-    for (uint j = 0; j < 4; ++j) {
-      simdgroup_load(right, v + i * lanes + 8 * j, lanes);
-      simdgroup_multiply_accumulate(sums[j], left, right, sums[j]);
+      for (uint j = 0; j < 4; ++j) {
+        simdgroup_load(right, v + i * lanes + 8 * j, lanes);
+        simdgroup_multiply_accumulate(sums[j], left, right, sums[j]);
+      }
     }
-  }
 #pragma unroll
-  for (uint j = 0; j < 4; ++j) simdgroup_store(sums[j], gram + 8 * simd * lanes + 8 * j, lanes);
+    for (uint j = 0; j < 4; ++j)
+      simdgroup_store(sums[j], squares.gram + 8 * g * lanes + 8 * j, lanes);
+  }
   threadgroup_barrier(mem_flags::mem_threadgroup);
 
-  if (simd == 0) {
+  if (crew.simd == 0) {
     for (uint j = 0; j < lanes; ++j) {
-      const float factor = j < count ? tau[group * shape.tau.matrix + start + j] : 0.0f;
+      const float factor = j < count ? tau[j] : 0.0f;
       float sum = 0.0f;
       // Below its diagonal T is zero, and so are the terms of lanes past k.
-      for (uint k = 0; k < j; ++k) sum += t[k * lanes + lane] * gram[k * lanes + j];
-      t[j * lanes + lane] = lane < j ? -factor * sum : lane == j ? factor : 0.0f;
+      for (uint k = 0; k < j; ++k)
+        sum += squares.t[k * lanes + crew.lane] * squares.gram[k * lanes + j];
+      squares.t[j * lanes + crew.lane] =
+          crew.lane < j ? -factor * sum : crew.lane == j ? factor : 0.0f;
     }
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
 
-  for (uint i = 8 * simd; i < tall; i += 32) {
+  for (uint i = 8 * crew.simd; i < tall; i += 8 * crew.simdgroups) {
     simdgroup_float8x8 results[4], left, right;
 #pragma unroll
     for (uint j = 0; j < 4; ++j) results[j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
@@ -256,12 +226,148 @@ template [[host_name("qr_medium")]] [[kernel]] decltype(qr_tile<6144, 2>) qr_til
       simdgroup_load(left, v + i * lanes + 8 * k, lanes);
 #pragma unroll
       for (uint j = k; j < 4; ++j) {
-        simdgroup_load(right, t + 8 * j * lanes + 8 * k, lanes, ulong2(0), true);
+        simdgroup_load(right, squares.t + 8 * j * lanes + 8 * k, lanes, ulong2(0), true);
         simdgroup_multiply_accumulate(results[j], left, right, results[j]);
       }
     }
 #pragma unroll
     for (uint j = 0; j < 4; ++j) simdgroup_store(results[j], y + i * lanes + 8 * j, lanes);
+  }
+}
+
+// Row i of V, with its zeros and ones, where `below` is what stands under R's diagonal.
+inline float reflection(uint i, uint lane, uint rows, uint count, float below) {
+  if (lane >= count || i >= rows) return 0.0f;
+  return i > lane ? below : i == lane ? 1.0f : 0.0f;
+}
+
+// A threadgroup a panel of 32 columns, in rows of `scratch` while it is worked on; then its V and
+// Y, where columns follow that it is to be applied to.
+[[kernel]] void qr_panel(device float* r [[buffer(0)]], device float* scratch [[buffer(1)]],
+                         device float* tau [[buffer(2)]], device float* v [[buffer(3)]],
+                         device float* y [[buffer(4)]], constant Shape& shape [[buffer(5)]],
+                         uint group [[threadgroup_position_in_grid]],
+                         uint lane [[thread_index_in_simdgroup]],
+                         uint simd [[simdgroup_index_in_threadgroup]],
+                         uint simdgroups [[simdgroups_per_threadgroup]]) {
+  threadgroup float partial[2 * most_simdgroups * lanes];
+  threadgroup float gram[lanes * lanes];
+  threadgroup float t[lanes * lanes];
+  const uint start = uint(shape.start), rows = uint(shape.rows) - start;
+  const uint count = uint(shape.count);
+  const bool inside = lane < count;
+  const Crew crew{lane, simd, simdgroups};
+  device float* panel = scratch + group * shape.rows * lanes;
+  device float* from = r + shape.r.at(group, start, start + min(lane, count - 1));
+  tau += group * shape.tau.matrix + start;
+  for (uint i = simd; i < rows; i += simdgroups)
+    panel[i * lanes + lane] = inside ? from[i * shape.r.row] : 0.0f;
+  threadgroup_barrier(mem_flags::mem_device);
+  reduce<1, device float*>(panel, lanes, rows, count, tau, partial, crew,
+                           mem_flags::mem_device | mem_flags::mem_threadgroup);
+  for (uint i = simd; i < rows; i += simdgroups)
+    if (inside) from[i * shape.r.row] = panel[i * lanes + lane];
+  if (start + count >= shape.columns) return;
+
+  const uint tall = (rows + 7) / 8 * 8;
+  v += group * shape.v.matrix;
+  y += group * shape.v.matrix;
+  for (uint i = simd; i < tall; i += simdgroups)
+    v[i * lanes + lane] =
+        reflection(i, lane, rows, count, panel[min(i, rows - 1) * lanes + lane]);
+  threadgroup_barrier(mem_flags::mem_device);
+  times_t(v, y, tau, count, tall, Squares{gram, t}, crew);
+}
+
+// A threadgroup of four simdgroups for each panel of 32 reflections of A: its V and Y. `count`
+// reflections are there in all.
+[[kernel]] void reflections_together(
+    device const float* a [[buffer(0)]], device const float* tau [[buffer(1)]],
+    device float* v [[buffer(2)]], device float* y [[buffer(3)]],
+    constant Shape& shape [[buffer(4)]], uint2 group [[threadgroup_position_in_grid]],
+    uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]]) {
+  threadgroup float gram[lanes * lanes];
+  threadgroup float t[lanes * lanes];
+  const uint start = group.x * lanes, rows = uint(shape.rows) - start;
+  const uint count = min(uint(shape.count) - start, lanes), tall = (rows + 7) / 8 * 8;
+  const long panel = group.y * shape.v.matrix + group.x * shape.v.row;
+  v += panel;
+  y += panel;
+  for (uint i = simd; i < tall; i += 4) {
+    const bool below = i < rows && lane < count && i > lane;
+    const float value = below ? a[shape.a.at(group.y, start + i, start + lane)] : 0.0f;
+    v[i * lanes + lane] = reflection(i, lane, rows, count, value);
+  }
+  threadgroup_barrier(mem_flags::mem_device);
+  times_t(v, y, tau + group.y * shape.tau.matrix + start, count, tall, Squares{gram, t},
+          Crew{lane, simd, 4});
+}
+
+struct Block {
+  long rows;    // a multiple of 8
+  long matrix;  // from one matrix of `left` and `right` to the next
+  Layout c;
+};
+
+// C -= right left' C, for `left` and `right` of rows of 32. Four simdgroups have 32 columns of C:
+// each sums over an eighth row of every four, and then updates those rows.
+[[kernel]] void reflect_block(device const float* left [[buffer(0)]],
+                              device const float* right [[buffer(1)]],
+                              device float* c [[buffer(2)]], constant Block& shape [[buffer(3)]],
+                              uint2 group [[threadgroup_position_in_grid]],
+                              uint in_group [[thread_index_in_threadgroup]],
+                              uint simd [[simdgroup_index_in_threadgroup]]) {
+  threadgroup float sums[4 * lanes * lanes];
+  const uint rows = uint(shape.rows), stride = uint(shape.c.row);
+  left += group.y * shape.matrix;
+  right += group.y * shape.matrix;
+  c += group.y * shape.c.matrix + group.x * lanes;
+
+  simdgroup_float8x8 w[4][4], factors[4], values[4];
+#pragma unroll
+  for (uint k = 0; k < 4; ++k)
+#pragma unroll
+    for (uint j = 0; j < 4; ++j) w[k][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+  for (uint i = 8 * simd; i < rows; i += 32) {
+#pragma unroll
+    for (uint k = 0; k < 4; ++k) {
+      simdgroup_load(factors[k], left + i * lanes + 8 * k, lanes, ulong2(0), true);
+      simdgroup_load(values[k], c + i * stride + 8 * k, stride);
+    }
+#pragma unroll
+    for (uint k = 0; k < 4; ++k)
+#pragma unroll
+      for (uint j = 0; j < 4; ++j)
+        simdgroup_multiply_accumulate(w[k][j], factors[k], values[j], w[k][j]);
+  }
+#pragma unroll
+  for (uint k = 0; k < 4; ++k)
+#pragma unroll
+    for (uint j = 0; j < 4; ++j)
+      simdgroup_store(w[k][j], sums + (simd * lanes + 8 * k) * lanes + 8 * j, lanes);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  for (uint at = in_group; at < lanes * lanes; at += 4 * lanes)
+    sums[at] = -((sums[at] + sums[at + lanes * lanes]) +
+                 (sums[at + 2 * lanes * lanes] + sums[at + 3 * lanes * lanes]));
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+
+#pragma unroll
+  for (uint k = 0; k < 4; ++k)
+#pragma unroll
+    for (uint j = 0; j < 4; ++j) simdgroup_load(w[k][j], sums + 8 * k * lanes + 8 * j, lanes);
+  for (uint i = 8 * simd; i < rows; i += 32) {
+#pragma unroll
+    for (uint k = 0; k < 4; ++k) {
+      simdgroup_load(factors[k], right + i * lanes + 8 * k, lanes);
+      simdgroup_load(values[k], c + i * stride + 8 * k, stride);
+    }
+#pragma unroll
+    for (uint j = 0; j < 4; ++j)
+#pragma unroll
+      for (uint k = 0; k < 4; ++k)
+        simdgroup_multiply_accumulate(values[j], factors[k], w[k][j], values[j]);
+#pragma unroll
+    for (uint j = 0; j < 4; ++j) simdgroup_store(values[j], c + i * stride + 8 * j, stride);
   }
 }
 

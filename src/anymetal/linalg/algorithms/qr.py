@@ -13,13 +13,12 @@ from anymetal.linalg.algorithms.matrices import (
     kernel_file,
     layout,
     padded,
-    product,
-    subtract_product,
     threads_of,
 )
 from anymetal.linalg.algorithms.qr_small import is_small
 
 KERNELS = kernel_file("qr.metal")
+_NOWHERE = {"matrix": 0, "row": 0, "column": 0}
 
 
 def _tile(rows: int, columns: int) -> str:
@@ -31,38 +30,30 @@ def _tile(rows: int, columns: int) -> str:
     return ""
 
 
-def _shape(
-    rows: int,
-    columns: int,
-    start: int,
-    count: int,
-    a: torch.Tensor,
-    r: torch.Tensor,
-    tau: torch.Tensor,
-) -> dict[str, Any]:
+def _shape(rows: int, columns: int, start: int, count: int, **layouts: Any) -> dict[str, Any]:
     sizes = {"rows": rows, "columns": columns, "start": start, "count": count}
-    return {**sizes, "a": layout(a), "r": layout(r), "tau": layout(tau)}
+    return {**sizes, **dict.fromkeys(("a", "r", "tau", "v"), _NOWHERE), **layouts}
 
 
 def factor(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """R with the reflections below its diagonal, and tau, for a batch of matrices."""
     batch, m, n = a.shape
-    r, tau = a.new_empty(batch, m, n), a.new_empty(batch, min(m, n))
+    tau = a.new_empty(batch, min(m, n))
+    tile = _tile(m, n)
+    if tau.numel() and not tile and not is_small(m, n):
+        return _blocked(a, tau), tau
+    r = a.new_empty(batch, m, n)
     if tau.numel() == 0:
         return r, tau
     if is_small(m, n):
         qr_small.factor(a, r, tau)
-        return r, tau
-    tile = _tile(m, n)
-    if not tile:
-        _blocked(a, r, tau)
         return r, tau
     size = threads_of("geqrf", a.device)
     KERNELS.kernel(f"qr_{tile}", a.device)(
         a,
         r,
         tau,
-        _shape(m, n, 0, n, a, r, tau),
+        _shape(m, n, 0, n, a=layout(a), r=layout(r), tau=layout(tau)),
         threads=batch * size,
         group_size=size,
     )
@@ -77,47 +68,71 @@ def both(a: torch.Tensor, q: torch.Tensor, r: torch.Tensor) -> bool:
     return True
 
 
-def _blocked(a: torch.Tensor, r: torch.Tensor, tau: torch.Tensor) -> None:
+def _blocked(a: torch.Tensor, tau: torch.Tensor) -> torch.Tensor:
     batch, m, n = a.shape
     scales, scratch = a.new_empty(batch, n), a.new_empty(batch, m, PANEL)
+    v, y = (a.new_empty(batch, padded(m, 8), PANEL) for _ in range(2))
+    reflected = min(m, n)
+    room = _room(a, m, reflected + padded(n - reflected))
+    r = room[:, :m, :n]
     columns = {"threads": (n, batch), "group_size": (min(n, 2 * SIMDGROUP), 1)}
-    shape = _shape(m, n, 0, n, a, r, tau)
+    layouts = {"a": layout(a), "r": layout(r), "tau": layout(tau), "v": layout(v)}
+    shape = _shape(m, n, 0, n, **layouts)
     KERNELS.kernel("scale_columns", a.device)(a, r, scales, shape, **columns)
     size = threads_of("geqrf", a.device)
-    for start in range(0, min(m, n), PANEL):
-        stop = min(start + PANEL, m, n)
+    for start in range(0, reflected, PANEL):
+        stop = min(start + PANEL, reflected)
         KERNELS.kernel("qr_panel", a.device)(
             r,
             scratch,
             tau,
-            _shape(m, n, start, stop - start, a, r, tau),
+            v,
+            y,
+            _shape(m, n, start, stop - start, **layouts),
             threads=batch * size,
             group_size=size,
         )
         if stop < n:
-            v, y = _together(r, tau, start, stop - start)
-            rest = r[:, start:, stop:]
-            subtract_product(rest, v, product(y.mT, rest))
+            _apply(y, v, room[:, start:, stop : stop + padded(n - stop)])
     KERNELS.kernel("restore_columns", a.device)(r, scales, shape, **columns)
+    return r
 
 
-def _together(
-    a: torch.Tensor, tau: torch.Tensor, start: int, count: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """V and V T of `count` reflections, whose product is I - V T V'."""
+def _room(a: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    """A batch of matrices for reflections in blocks, with zeros around those asked for."""
+    shape = (a.shape[0], padded(rows, 8), padded(columns))
+    return a.new_empty(shape) if shape[1:] == (rows, columns) else a.new_zeros(shape)
+
+
+def _apply(left: torch.Tensor, right: torch.Tensor, c: torch.Tensor) -> None:
+    """C -= right left' C, for C of a multiple of 8 rows and 32 columns; left may have more rows."""
+    batch, rows, columns = c.shape
+    KERNELS.kernel("reflect_block", c.device)(
+        left,
+        right,
+        c,
+        {"rows": rows, "matrix": left.stride(0), "c": layout(c)},
+        threads=(columns * 4, batch),
+        group_size=(4 * SIMDGROUP, 1),
+    )
+
+
+def _together(a: torch.Tensor, tau: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """V and V T of each 32 reflections, whose product is I - V T V': [batch, panels, rows, 32]."""
     batch, m, _ = a.shape
-    rows = m - start
-    v, y = (a.new_empty(batch, padded(rows, 8), PANEL) for _ in range(2))
+    count = tau.shape[-1]
+    panels = -(-count // PANEL)
+    v, y = (a.new_empty(batch, panels, padded(m, 8), PANEL) for _ in range(2))
     KERNELS.kernel("reflections_together", a.device)(
         a,
         tau,
         v,
         y,
-        _shape(m, PANEL, start, count, a, v, tau),
-        threads=batch * 4 * SIMDGROUP,
-        group_size=4 * SIMDGROUP,
+        _shape(m, PANEL, 0, count, a=layout(a), tau=layout(tau), v=layout(v)),
+        threads=(panels * 4 * SIMDGROUP, batch),
+        group_size=(4 * SIMDGROUP, 1),
     )
-    return v[:, :rows], y[:, :rows]
+    return v, y
 
 
 def reflect(
@@ -130,16 +145,14 @@ def reflect(
         return c.clone(memory_format=torch.contiguous_format)
     if is_small(m, columns, count) or _tile(m, columns):
         return _reflected(a, tau, c, c.new_empty(c.shape), backward=not transpose)
-    result = c.clone(memory_format=torch.contiguous_format)
-    starts = range(0, count, PANEL)
-    for start in starts if transpose else reversed(starts):
-        v, y = _together(a, tau, start, min(PANEL, count - start))
-        rest = result[:, start:]
-        if transpose:
-            subtract_product(rest, v, product(y.mT, rest))
-        else:
-            subtract_product(rest, y, product(v.mT, rest))
-    return result
+    room = _room(c, m, columns)
+    room[:, :m, :columns] = c
+    v, y = _together(a, tau)
+    left, right = (y, v) if transpose else (v, y)
+    panels = range(v.shape[1])
+    for panel in panels if transpose else reversed(panels):
+        _apply(left[:, panel], right[:, panel], room[:, panel * PANEL :])
+    return room[:, :m, :columns]
 
 
 def orthogonal(a: torch.Tensor, tau: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
@@ -148,14 +161,16 @@ def orthogonal(a: torch.Tensor, tau: torch.Tensor, q: torch.Tensor) -> torch.Ten
     count = tau.shape[-1]
     if q.numel() and count and (is_small(m, columns, count) or _tile(m, columns)):
         return _reflected(a, tau, q, q, identity=True)
-    q.copy_(torch.eye(m, columns, device=a.device))
-    for start in reversed(range(0, count, PANEL)):
-        if q.numel() == 0:
-            break
-        v, y = _together(a, tau, start, min(PANEL, count - start))
-        rest = q[:, start:, start:]
-        subtract_product(rest, y, product(v.mT, rest))
-    return q
+    if q.numel() == 0 or count == 0:
+        return q.copy_(torch.eye(m, columns, device=a.device))
+    fits = m % 8 == 0 and columns % PANEL == 0 and q.is_contiguous()
+    room = q if fits else _room(q, m, columns)
+    room.zero_().diagonal(dim1=-2, dim2=-1).fill_(1.0)
+    v, y = _together(a, tau)
+    for panel in reversed(range(v.shape[1])):
+        start = panel * PANEL
+        _apply(v[:, panel], y[:, panel], room[:, start:, start:])
+    return q if fits else q.copy_(room[:, :m, :columns])
 
 
 def _reflected(
