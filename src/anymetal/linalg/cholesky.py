@@ -9,7 +9,16 @@ from anymetal.linalg.algorithms import cholesky as algorithm
 from anymetal.linalg.algorithms.matrices import deliver, flat, room_in
 from anymetal.linalg.examples import case, cost, positive
 from anymetal.linalg.outputs import with_out
-from anymetal.linalg.requirements import Named, check_matrix, in_float, named, raise_failed, wide
+from anymetal.linalg.requirements import (
+    Named,
+    check_dtype,
+    check_matrix,
+    dtype_name,
+    in_float,
+    named,
+    raise_failed,
+    wide,
+)
 from anymetal.linalg.triangular import solve_triangular
 from anymetal.ops.declare import Call, Gradients, operator
 
@@ -92,9 +101,35 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -
     return named("linalg_cholesky_ex", _cholesky_ex(A, upper=upper, raising=raising))
 
 
+def _check_solve(B: Tensor, L: Tensor) -> None:
+    for name, tensor in (("b", B), ("u", L)):
+        if tensor.dim() < 2:
+            raise RuntimeError(
+                f"{name} should have at least 2 dimensions, but has {tensor.dim()} dimensions"
+                " instead"
+            )
+    check_dtype("cholesky_solve", "B", B)
+    if B.dtype != L.dtype:
+        raise RuntimeError(
+            f"Expected b and A to have the same dtype, but found b of type {dtype_name(B)} and A of"
+            f" type {dtype_name(L)} instead."
+        )
+    rows, columns = L.shape[-2:]
+    if rows != columns:
+        raise RuntimeError(
+            f"A must be batches of square matrices, but they are {rows} by {columns} matrices"
+        )
+    if B.shape[-2] != rows:
+        raise RuntimeError(
+            f"Incompatible matrix sizes for cholesky_solve: each A matrix is {rows} by {rows} but"
+            f" each b matrix is {B.shape[-2]} by {B.shape[-1]}"
+        )
+
+
 @with_out
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """X with A X = B for the factor L of A, as torch.cholesky_solve."""
+    _check_solve(B, L)
     lower = L.mT if upper else L
     half = solve_triangular(lower, B, upper=False)
     return solve_triangular(lower.mT, half, upper=True)
@@ -103,6 +138,6 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
 @with_out
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """The inverse of A from its factor L, as torch.cholesky_inverse."""
-    check_matrix("cholesky_inverse", "L", L, square=True)
+    check_matrix("cholesky_inverse", "A", L, square=True)
     identity = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device).expand(L.shape)
     return cholesky_solve(identity, L, upper)

@@ -14,9 +14,10 @@ from anymetal.linalg.qr import qr
 from anymetal.linalg.requirements import (
     Named,
     batch_of,
-    check_equation,
+    check_broadcast,
     check_matrix,
     check_together,
+    dtype_name,
     in_float,
     named,
     wide,
@@ -66,7 +67,9 @@ def _pinv_reference(A: Tensor, atol: float, rtol: float, hermitian: bool = False
     name="pinv",
 )
 def _pinv(A: Tensor, atol: float, rtol: float, hermitian: bool = False) -> Tensor:
-    check_matrix("pinv", "A", A, square=hermitian)
+    check_matrix("pinv", "A", A)
+    if hermitian:
+        check_matrix("eigh", "A", A, square=True)
     return A.new_empty(*A.shape[:-2], A.shape[-1], A.shape[-2])
 
 
@@ -109,8 +112,16 @@ def pinv_gradient(a: Tensor, inverse: Tensor, grad: Tensor) -> Tensor:
     return first + second - second @ inverse @ a
 
 
-def _tolerances(a: Tensor, atol: Tolerance, rtol: Tolerance) -> tuple[Tolerance, Tolerance]:
+def _tolerances(
+    name: str, a: Tensor, atol: Tolerance, rtol: Tolerance
+) -> tuple[Tolerance, Tolerance]:
     """torch's defaults: eps * max(m, n) of the largest value, 0 beside an absolute one."""
+    for word, given in (("atol", atol), ("rtol", rtol)):
+        if isinstance(given, Tensor) and given.is_complex():
+            raise RuntimeError(
+                f"torch.linalg.{name}: {word} tensor of complex type is not supported. Got"
+                f" {dtype_name(given)}"
+            )
     if rtol is None:
         relative = EPSILON * max(a.shape[-2:])
         if isinstance(atol, Tensor):
@@ -129,9 +140,9 @@ def pinv(
     A: Tensor, *, atol: Tolerance = None, rtol: Tolerance = None, hermitian: bool = False
 ) -> Tensor:
     """The pseudo-inverse, as torch.linalg.pinv: singular values up to the tolerance are zero."""
-    atol, rtol = _tolerances(A, atol, rtol)
+    check_matrix("pinv", "A", A)
+    atol, rtol = _tolerances("pinv", A, atol, rtol)
     if isinstance(atol, Tensor) or isinstance(rtol, Tensor):
-        check_matrix("pinv", "A", A, square=hermitian)
         limits = _as_tensor(atol, A), _as_tensor(rtol, A)
         return _by_spectrum(A.float(), *limits, hermitian).to(A.dtype)
     return _pinv(A, float(atol or 0.0), float(rtol or 0.0), hermitian)
@@ -142,10 +153,12 @@ def matrix_rank(
     A: Tensor, *, atol: Tolerance = None, rtol: Tolerance = None, hermitian: bool = False
 ) -> Tensor:
     """How many singular values are above the tolerance, as torch.linalg.matrix_rank."""
-    check_matrix("matrix_rank", "A", A, square=hermitian)
+    check_matrix("matrix_rank", "A", A)
+    if hermitian:
+        check_matrix("eigh", "A", A, square=True)
+    atol, rtol = _tolerances("matrix_rank", A, atol, rtol)
     if A.numel() == 0:
         return torch.zeros(A.shape[:-2], dtype=torch.int64, device=A.device)
-    atol, rtol = _tolerances(A, atol, rtol)
     matrix = A.detach().float()
     values = eigh(matrix).eigenvalues if hermitian else svdvals(matrix)
     limit = _limit(values, _as_tensor(atol, A), _as_tensor(rtol, A))
@@ -163,7 +176,11 @@ def cond(A: Tensor, p: float | str | None = None) -> Tensor:
         ends = values[..., 0], values[..., -1]
         ratio = ends[0] / ends[1] if p != -2 else ends[1] / ends[0]
         return ratio.to(A.dtype)
-    check_matrix("cond", "A", A, square=True)
+    if p not in ("fro", "nuc", 1, -1, torch.inf, -torch.inf):
+        raise RuntimeError(f"linalg.cond got an invalid norm type: {p}")
+    if A.numel() == 0:
+        return A.new_zeros(A.shape[:-2])
+    check_matrix("cond", "A", A, square=True, begins=f"linalg.cond(ord={p})")
     inverse, info = inv_ex(A.float())
     both = matrix_norm(A.float(), p) * matrix_norm(inverse, p)
     return torch.where(info == 0, both, torch.inf).to(A.dtype)
@@ -202,8 +219,8 @@ def _lstsq_baseline(
 def _lstsq(A: Tensor, B: Tensor, rcond: float, full_rank: bool = False) -> tuple[Tensor, Tensor]:
     """The solution of least norm and the singular values; by QR and without them if `full_rank`."""
     check_matrix("lstsq", "A", A)
-    check_matrix("lstsq", "B", B)
     check_together("lstsq", A, "B", B)
+    check_matrix("lstsq", "B", B)
     *_, m, n = A.shape
     batch = batch_of(A, B)
     values = A.new_empty(*A.shape[:-2], 0 if full_rank else min(m, n))
@@ -250,6 +267,22 @@ def _(call: Call, grad: Tensor | None, grad_values: Tensor | None) -> Gradients:
     }
 
 
+def _check_system(A: Tensor, B: Tensor) -> None:
+    check_matrix("lstsq", "A", A)
+    if B.dim() < 1:
+        raise RuntimeError("torch.linalg.lstsq: other must have at least 1 dimension.")
+    if not 0 <= A.dim() - B.dim() <= 1:
+        raise RuntimeError(
+            "torch.linalg.lstsq: input.dim() must be greater or equal to other.dim() and"
+            " (input.dim() - other.dim()) <= 1"
+        )
+    if A.dtype != B.dtype:
+        raise RuntimeError(
+            "torch.linalg.lstsq: Expected input and other to have the same dtype, but got input's"
+            f" dtype {dtype_name(A)} and other's dtype {dtype_name(B)}"
+        )
+
+
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Named:
     """Least squares as torch.linalg.lstsq: solution, residuals, rank, singular values.
 
@@ -260,10 +293,12 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
         raise RuntimeError(
             "torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)"
         )
+    _check_system(A, B)
     is_vector = B.dim() == 1 or (A.dim() - 1 == B.dim() and B.shape == A.shape[:-1])
     right = B.unsqueeze(-1) if is_vector else B
-    if A.shape[-2] != right.shape[-2]:
-        check_equation("lstsq", A.mT, right, left=True)
+    if right.dim() < 2 or A.shape[-2] != right.shape[-2]:
+        raise RuntimeError("torch.linalg.lstsq: input.size(-2) should match other.size(-2)")
+    check_broadcast(A.shape[:-2], right.shape[: A.dim() - 2])
     limit = EPSILON * max(A.shape[-2:]) if rcond is None else rcond
     solution, values = _lstsq(A, right, limit, driver == "gels")
     rank = _rank(A, values, limit, driver)

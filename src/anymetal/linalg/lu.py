@@ -13,6 +13,8 @@ from anymetal.linalg.requirements import (
     Named,
     batch_of,
     broadcast,
+    check_device,
+    check_dtype,
     check_equation,
     check_matrix,
     check_together,
@@ -155,6 +157,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> Named:
 @with_out
 def lu(A: Tensor, *, pivot: bool = True) -> Named:
     """P, L and U with A = P L U, as torch.linalg.lu."""
+    check_matrix("lu", "A", A)
     _check_pivot(A, pivot)
     factors, pivots, _ = _lu_factor_ex(A)
     return named("linalg_lu", torch.lu_unpack(factors, pivots))
@@ -200,17 +203,30 @@ def lu_solve(
     LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
     """X with A X = B (X A = B where not `left`, A' for A where `adjoint`), from A's factors."""
-    check_matrix("lu_solve", "LU", LU, square=True)
+    check_dtype("lu_solve", "LU", LU)
+    check_together("lu_solve", LU, "B", B, given="LU")
+    check_matrix("lu_solve", "A", LU, square=True, begins="torch.linalg.lu_solve")
+    _check_pivots(LU, pivots)
     check_matrix("lu_solve", "B", B)
-    check_together("lu_solve", LU, "B", B)
     check_equation("lu_solve", LU, B, left=left)
-    if pivots.dtype != torch.int32 or pivots.shape != LU.shape[:-1]:
-        raise RuntimeError(
-            f"linalg.lu_solve: pivots must be int32 of shape {list(LU.shape[:-1])}, got"
-            f" {pivots.dtype} of shape {list(pivots.shape)}"
-        )
     batch = batch_of(LU, B)
     return B.new_empty(*batch, *B.shape[-2:])
+
+
+def _check_pivots(LU: Tensor, pivots: Tensor) -> None:
+    if pivots.dtype != torch.int32:
+        raise RuntimeError("linalg.lu_solve: pivots should be a Tensor of scalar type torch.int32")
+    if pivots.dim() == 0 or pivots.shape[-1] != LU.shape[-1]:
+        raise RuntimeError(
+            "linalg.lu_solve: Number of pivots per batch should be same as the dimension of the"
+            " matrix"
+        )
+    if pivots.shape != LU.shape[:-1]:
+        raise RuntimeError(
+            "linalg.lu_solve: Expected LU.shape[:-1] and pivots.shape to be the same, but got"
+            f" pivots with shape {list(pivots.shape)} instead"
+        )
+    check_device("linalg.lu_solve", LU, "pivots", pivots, "LU")
 
 
 @lu_solve.run
@@ -303,8 +319,8 @@ def _solve_ex(
 ) -> tuple[Tensor, Tensor]:
     name = (raising or "solve_ex").split(".")[-1]
     check_matrix(name, "A", A, square=True)
-    check_matrix(name, "B", B)
     check_together(name, A, "B", B)
+    check_matrix(name, "B", B)
     check_equation(name, A, B, left=left)
     batch = batch_of(A, B)
     info = torch.empty(A.shape[:-2], dtype=torch.int32, device=A.device)

@@ -22,12 +22,20 @@ _WORDS = {torch.float32: "float", torch.float64: "double", torch.int32: "int"}
 def with_out(function: Callable[Parameters, Result]) -> Callable[..., Result]:
     """The function with one more keyword, `out`: a tensor, or one for each result."""
 
+    given = inspect.signature(function)
+    first = next(iter(given.parameters))
+
     @functools.wraps(function)
     def called(*args: Any, out: Any = None, **keywords: Any) -> Any:
+        if args and not isinstance(args[0], Tensor):
+            prefix = "linalg_" if hasattr(torch.linalg, called.__name__) else ""
+            raise TypeError(
+                f"{prefix}{called.__name__}(): argument '{first}' (position 1) must be Tensor, not"
+                f" {type(args[0]).__name__}"
+            )
         found = function(*args, **keywords)
         return found if out is None else _delivered(called.__name__, found, out)
 
-    given = inspect.signature(function)
     keyword = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None)
     called.__signature__ = given.replace(parameters=[*given.parameters.values(), keyword])  # type: ignore[attr-defined]
     return called

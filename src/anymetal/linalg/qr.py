@@ -11,8 +11,9 @@ from anymetal.linalg.examples import case, conditioned, cost, random
 from anymetal.linalg.outputs import with_out
 from anymetal.linalg.requirements import (
     Named,
+    check_device,
     check_matrix,
-    check_together,
+    dtype_name,
     in_float,
     named,
     wide,
@@ -84,13 +85,18 @@ def _flat_tau(tau: Tensor) -> Tensor:
     return tau.reshape(tau.shape[:-1].numel(), tau.shape[-1]).float().contiguous()
 
 
-def _check_tau(name: str, matrix: Tensor, tau: Tensor) -> None:
-    check_together(name, matrix, "tau", tau)
-    if tau.shape[:-1] != matrix.shape[:-2] or tau.shape[-1] > matrix.shape[-1]:
+def _check_tau(begins: str, matrix: Tensor, tau: Tensor) -> None:
+    if tau.dim() != matrix.dim() - 1:
         raise RuntimeError(
-            f"torch.linalg.{name}: tau of shape {list(tau.shape)} does not go with reflections of"
-            f" shape {list(matrix.shape)}"
+            f"{begins}: Expected tau to have one dimension less than input, but got tau.ndim equal"
+            f" to {tau.dim()} and input.ndim is equal to {matrix.dim()}"
         )
+    if tau.shape[:-1] != matrix.shape[:-2]:
+        raise RuntimeError(
+            f"{begins}: Expected batch dimensions of tau to be equal to input.shape[:-2], but got"
+            f" {list(tau.shape[:-1])}"
+        )
+    check_device(begins, matrix, "tau", tau, "input")
 
 
 @operator(
@@ -110,7 +116,17 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
             "torch.linalg.householder_product: input.shape[-2] must be greater than or equal to"
             " input.shape[-1]"
         )
-    _check_tau("householder_product", A, tau)
+    if tau.dim() and tau.shape[-1] > A.shape[-1]:
+        raise RuntimeError(
+            "torch.linalg.householder_product: input.shape[-1] must be greater than or equal to"
+            " tau.shape[-1]"
+        )
+    if tau.dtype != A.dtype:
+        raise RuntimeError(
+            f"torch.linalg.householder_product: tau dtype {dtype_name(tau)} does not match input"
+            f" dtype {dtype_name(A)}"
+        )
+    _check_tau("torch.linalg.householder_product", A, tau)
     return A.new_empty(A.shape)
 
 
@@ -174,16 +190,37 @@ def ormqr(
 ) -> Tensor:
     """Q C, Q' C, C Q or C Q' for the whole Q that Householder reflections make."""
     check_matrix("ormqr", "input", input)
-    check_matrix("ormqr", "other", other)
-    _check_tau("ormqr", input, tau)
-    check_together("ormqr", input, "other", other)
-    if other.shape[-2 if left else -1] != input.shape[-2] or other.shape[:-2] != input.shape[:-2]:
-        side = "rows" if left else "columns"
-        raise RuntimeError(
-            f"torch.ormqr: other of shape {list(other.shape)} must have as many {side} as input of"
-            f" shape {list(input.shape)} has rows, and its batch"
-        )
+    _check_other(input, tau, other, -2 if left else -1)
+    _check_tau("torch.ormqr", input, tau)
     return other.new_empty(other.shape)
+
+
+def _check_other(input: Tensor, tau: Tensor, other: Tensor, side: int) -> None:
+    for name, tensor in (("tau", tau), ("other", other)):
+        if tensor.dtype != input.dtype:
+            raise RuntimeError(
+                f"torch.ormqr: Expected input and {name} to have the same dtype, but input has"
+                f" dtype{dtype_name(input)} and {name} has dtype {dtype_name(tensor)}"
+            )
+    check_matrix("ormqr", "other", other)
+    if other.shape[side] != input.shape[-2]:
+        raise RuntimeError(f"torch.ormqr: other.shape[{side}] must be equal to input.shape[-2]")
+    count = min(other.shape[side], input.shape[-1])
+    if tau.dim() and tau.shape[-1] > count:
+        raise RuntimeError(
+            f"torch.ormqr: tau.shape[-1] must be equal to min(other.shape[{side}], input.shape[-1])"
+        )
+    if other.dim() != input.dim():
+        raise RuntimeError(
+            "torch.ormqr: Expected other to have the same number of dimensions as input, but got"
+            f" other.ndim equal to {other.dim()} and input.ndim is equal to {input.dim()}"
+        )
+    if other.shape[:-2] != input.shape[:-2]:
+        raise RuntimeError(
+            "torch.ormqr: Expected batch dimensions of other to be equal to input.shape[:-2], but"
+            f" got {list(other.shape[:-2])}"
+        )
+    check_device("torch.ormqr", input, "other", other, "input")
 
 
 @ormqr.run

@@ -123,10 +123,10 @@ def _(
     return {"A": (u @ inner @ v.mT + outside).to(call.A.dtype)}
 
 
-def _check_driver(name: str, driver: str | None) -> None:
+def _check_driver(driver: str | None) -> None:
     if driver is not None:
         raise RuntimeError(
-            f"torch.linalg.{name}: keyword argument `driver=` is only supported on CUDA inputs with"
+            "torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with"
             " cuSOLVER backend."
         )
 
@@ -138,14 +138,14 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
     The largest component of a left singular vector is positive. Raises LinAlgError for matrices
     with numbers that are not finite.
     """
-    _check_driver("svd", driver)
+    _check_driver(driver)
     return named("linalg_svd", _svd(A, full_matrices))
 
 
 @with_out
 def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """Singular values in descending order, as torch.linalg.svdvals."""
-    _check_driver("svdvals", driver)
+    _check_driver(driver)
     return _svd(A, full_matrices=False)[1]
 
 
@@ -156,6 +156,7 @@ def svd_lowrank(
 
     Random directions come from torch's generator: the same seed gives the same result.
     """
+    check_matrix("svd_lowrank", "A", A)
     q, niter = 6 if q is None else q, 2 if niter is None else niter
     if not 0 <= q <= min(A.shape[-2:]):
         raise ValueError(f"q(={q}) must be non-negative integer and not greater than min(m, n)")

@@ -43,8 +43,8 @@ def solve_triangular(
     As torch.linalg.solve_triangular; a unitriangular A has ones on its diagonal, which is not read.
     """
     check_matrix("solve_triangular", "A", A, square=True)
-    check_matrix("solve_triangular", "B", B)
     check_together("solve_triangular", A, "B", B)
+    check_matrix("solve_triangular", "B", B)
     check_equation("solve_triangular", A, B, left=left)
     batch = batch_of(A, B)
     return B.new_empty(*batch, *B.shape[-2:])

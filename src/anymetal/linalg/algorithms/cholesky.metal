@@ -67,7 +67,7 @@ template <uint chunks>
     for (uint i = simd; i < rows; i += simdgroups) {
       if (i < count && group.x > 0) continue;
       const uint row = i < count ? i : first + i - count;
-      const float value = tile[i * width + c] / root;
+      const float value = root > 0.0f ? tile[i * width + c] / root : tile[i * width + c];
       l[panel.l.at(group.y, row, c)] = i >= count || c < i ? value : (c == i ? root : 0.0f);
     }
   }
@@ -117,7 +117,8 @@ template <uint size>
     const float root = pivot > 0.0f ? precise::sqrt(pivot) : pivot;
     const float value = column[i * lanes];
     simdgroup_barrier(mem_flags::mem_threadgroup);
-    column[i * lanes] = own > i ? value / root : own == i ? root : 0.0f;
+    const float scaled = root > 0.0f ? value / root : value;
+    column[i * lanes] = own > i ? scaled : own == i ? root : 0.0f;
   }
   store_columns<size>(tile, u, shape.u, full ? shape.to : in_some_way, n, there, place);
   if (there && own == 0) info[place.matrix()] = failed;
