@@ -211,8 +211,9 @@ inline void times_t(device const float* v, device float* y, device const float* 
       // Below its diagonal T is zero, and so are the terms of lanes past k.
       for (uint k = 0; k < j; ++k)
         sum += squares.t[k * lanes + crew.lane] * squares.gram[k * lanes + j];
-      squares.t[j * lanes + crew.lane] =
-          crew.lane < j ? -factor * sum : crew.lane == j ? factor : 0.0f;
+      squares.t[j * lanes + crew.lane] = crew.lane < j    ? -factor * sum
+                                         : crew.lane == j ? factor
+                                                          : 0.0f;
     }
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -273,19 +274,20 @@ inline float reflection(uint i, uint lane, uint rows, uint count, float below) {
   v += group * shape.v.matrix;
   y += group * shape.v.matrix;
   for (uint i = simd; i < tall; i += simdgroups)
-    v[i * lanes + lane] =
-        reflection(i, lane, rows, count, panel[min(i, rows - 1) * lanes + lane]);
+    v[i * lanes + lane] = reflection(i, lane, rows, count, panel[min(i, rows - 1) * lanes + lane]);
   threadgroup_barrier(mem_flags::mem_device);
   times_t(v, y, tau, count, tall, Squares{gram, t}, crew);
 }
 
 // A threadgroup of four simdgroups for each panel of 32 reflections of A: its V and Y. `count`
 // reflections are there in all.
-[[kernel]] void reflections_together(
-    device const float* a [[buffer(0)]], device const float* tau [[buffer(1)]],
-    device float* v [[buffer(2)]], device float* y [[buffer(3)]],
-    constant Shape& shape [[buffer(4)]], uint2 group [[threadgroup_position_in_grid]],
-    uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]]) {
+[[kernel]] void reflections_together(device const float* a [[buffer(0)]],
+                                     device const float* tau [[buffer(1)]],
+                                     device float* v [[buffer(2)]], device float* y [[buffer(3)]],
+                                     constant Shape& shape [[buffer(4)]],
+                                     uint2 group [[threadgroup_position_in_grid]],
+                                     uint lane [[thread_index_in_simdgroup]],
+                                     uint simd [[simdgroup_index_in_threadgroup]]) {
   threadgroup float gram[lanes * lanes];
   threadgroup float t[lanes * lanes];
   const uint start = group.x * lanes, rows = uint(shape.rows) - start;
