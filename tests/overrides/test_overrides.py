@@ -498,3 +498,11 @@ def test_a_place_that_is_inherited_is_deleted_again() -> None:
         assert "softmax" in vars(torch.Tensor)
     assert "softmax" not in vars(torch.Tensor)
     assert switch.SWITCH.replaced == {}
+
+
+def test_torchs_lists_of_its_functions_are_of_its_functions() -> None:
+    method = torch.Tensor.softmax
+    with overrides.enabled("softmax"):
+        assert not torch.overrides.is_tensor_method_or_property(method)
+    assert torch.overrides.is_tensor_method_or_property(method)
+    assert torch.softmax in torch.overrides.get_testing_overrides()

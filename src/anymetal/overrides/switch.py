@@ -121,6 +121,13 @@ class Switch:
             here = self.replaced[path].kinds
             here |= kinds  # first more, then less: other threads read it
             here &= kinds
+        _forget_lists()
+
+
+def _forget_lists() -> None:
+    """torch keeps lists of its functions, made when they are first asked for, maybe of ours."""
+    for name in ("_get_overridable_functions", "_get_tensor_methods", "get_testing_overrides"):
+        getattr(torch.overrides, name).cache_clear()
 
 
 def _found(place: Place) -> Replaced:
