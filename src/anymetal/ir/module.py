@@ -337,6 +337,12 @@ class Module:
             self.parts.append(line)
         return name
 
+    def loop(self, number: int, *properties: str) -> str:
+        """A metadata node that stands for one loop, with properties that are nodes."""
+        name = f"{OWN_METADATA}{number}"
+        self.parts.append(f"{name} = distinct !{{{', '.join((name, *properties))}}}")
+        return name
+
     def new_attribute_group(self, attributes: Iterable[str]) -> str:
         """Adds a group and gives its reference."""
         numbers = [

@@ -20,7 +20,6 @@ from anymetal.engines import choose
 from anymetal.engines.compiler import AnyCompiler
 from anymetal.engines.contract import PLAIN, Sizes
 from anymetal.engines.cuda import driver
-from anymetal.engines.cuda.block import VALUE_BYTES
 from anymetal.engines.cuda.executable import CudaExecutable
 from anymetal.errors import EngineError, LimitError
 from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Frame
@@ -88,9 +87,9 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
         sizes = {a.index: a.element_size for a in executable.arguments if a.role == "buffer"}
         self._buffers = block.buffers
         self._places = {
-            index: block.values_at + place * VALUE_BYTES
+            index: block.values_at + place * block.value_bytes
             for place, index in enumerate(block.values)
-            if sizes[index] <= VALUE_BYTES
+            if sizes[index] <= block.value_bytes
         }
         self._blocks: list[_Block] = []
         self._shapes: dict[tuple[Any, Any], tuple[Sizes, Sizes]] = {}
@@ -184,7 +183,7 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
             if index in self._places:
                 block.addresses[index] = 0
                 place = block.address + self._places[index]
-                ctypes.memmove(place, address, min(size, VALUE_BYTES))
+                ctypes.memmove(place, address, min(size, self.executable.block.value_bytes))
             else:
                 data = ctypes.string_at(address, size)
                 block.addresses[index] = self._on_device(index, data, keep).data_ptr()

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from anymetal.nouns import Argument, EntryPoint, Parameter
 
-VALUE_BYTES = 64  # AM_VALUE_BYTES
+# A kernel takes 4 KiB of arguments: few values may be large.
+_FEW_VALUES = 8
+_BYTES_OF_FEW, _BYTES_OF_MANY = 256, 64
 _SHAPE_BYTES = 24  # grid and group_size
 _VALUE_ALIGNMENT = 16
 
@@ -15,7 +17,7 @@ _VALUE_ALIGNMENT = 16
 @dataclass(frozen=True)
 class Block:
     """Where things lie in it. A `constant T&` has a value besides its address; one of at most
-    VALUE_BYTES is read from there while its address is 0."""
+    `value_bytes` is read from there while its address is 0."""
 
     buffers: int
     values: tuple[int, ...]  # the buffers that are references to constant memory, in order
@@ -34,20 +36,24 @@ class Block:
         return _aligned(self.addresses_at + 8 * max(self.buffers, 1), _VALUE_ALIGNMENT)
 
     @property
+    def value_bytes(self) -> int:
+        return _BYTES_OF_FEW if len(self.values) <= _FEW_VALUES else _BYTES_OF_MANY
+
+    @property
     def size(self) -> int:
-        return self.values_at + VALUE_BYTES * max(len(self.values), 1)
+        return self.values_at + self.value_bytes * max(len(self.values), 1)
 
     @property
     def parameters(self) -> str:
         """The template arguments of am_block."""
-        return f"{self.buffers}, {len(self.values)}, {len(self.arrays)}"
+        return f"{self.buffers}, {len(self.values)}, {len(self.arrays)}, {self.value_bytes}"
 
     def buffer_at(self, offset: int) -> int | None:
         """The buffer whose address or value stands at an offset; None for other parts."""
         if self.addresses_at <= offset < self.addresses_at + 8 * self.buffers:
             return (offset - self.addresses_at) // 8
         if offset >= self.values_at and self.values:
-            return self.values[(offset - self.values_at) // VALUE_BYTES]
+            return self.values[(offset - self.values_at) // self.value_bytes]
         return None
 
 

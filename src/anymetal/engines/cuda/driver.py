@@ -15,9 +15,9 @@ import torch
 from anymetal.engines.contract import Sizes
 from anymetal.errors import EngineError
 
-_MAX_THREADS_PER_BLOCK = 0  # CU_FUNC_ATTRIBUTE_...
+_MAX_THREADS_PER_BLOCK, _REGISTERS = 0, 4  # CU_FUNC_ATTRIBUTE_...
 _JIT_MAX_REGISTERS, _JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES = 0, 5, 6  # CU_JIT_...
-_REGISTERS_PER_BLOCK = 65536
+REGISTERS = 65536  # of a multiprocessor, and so of a block
 _LOG_BYTES = 8192
 _NO_CONTEXT = (201, 3)  # CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_NOT_INITIALIZED
 
@@ -43,6 +43,17 @@ def current(device: int) -> int:
     return int(torch._C._cuda_getCurrentRawStream(device))
 
 
+# The same few streams and blocks of arguments come again and again.
+@functools.lru_cache(maxsize=256)
+def _stream(address: int) -> ctypes.c_void_p:
+    return ctypes.c_void_p(address)
+
+
+@functools.lru_cache(maxsize=4096)
+def _parameters(block: int) -> Any:
+    return ctypes.byref(ctypes.c_uint64(block))
+
+
 def enter(device: int) -> None:
     """Makes the device's context the thread's own: a new thread, such as one of autograd's, has
     none until it calls CUDA's runtime."""
@@ -60,19 +71,21 @@ class Function:
         self._name = name
         self._launch = _library().cuLaunchKernel
         self.max_threads = self._attribute(_MAX_THREADS_PER_BLOCK)
+        self.registers = self._attribute(_REGISTERS)
 
     def launch(self, groups: Sizes, width: int, memory: int, stream: int, block: int) -> None:
         """Queues a launch; `block` is the address of its one argument."""
-        argument = ctypes.byref(ctypes.c_uint64(block))
         x, y, z = groups
-        status = self._launch(
-            self._handle, x, y, z, width, 1, 1, memory, ctypes.c_void_p(stream), argument, None
+        arguments = (
+            *(self._handle, x, y, z, width, 1, 1, memory),
+            *(_stream(stream), _parameters(block), None),
         )
+        status = self._launch(*arguments)
+        if not status:
+            return
         if status in _NO_CONTEXT:
             enter(self._device)
-            status = self._launch(
-                self._handle, x, y, z, width, 1, 1, memory, ctypes.c_void_p(stream), argument, None
-            )
+            status = self._launch(*arguments)
         if status:
             raise EngineError(f"kernel '{self._name}' was not launched: {_message(status)}")
 
@@ -91,7 +104,7 @@ def load(ptx: str, name: str, device: int, *, threads: int = 0) -> Function:
         (_JIT_ERROR_LOG_BYTES, _LOG_BYTES),
     ]
     if threads:
-        options.append((_JIT_MAX_REGISTERS, _REGISTERS_PER_BLOCK // threads // 8 * 8))
+        options.append((_JIT_MAX_REGISTERS, REGISTERS // threads // 8 * 8))
     keys = (ctypes.c_int * len(options))(*(key for key, _ in options))
     values = (ctypes.c_void_p * len(options))(*(value for _, value in options))
     library, module, handle = _library(), ctypes.c_void_p(), ctypes.c_void_p()

@@ -16,6 +16,9 @@ _SHAPE = struct.Struct("<6I")
 # What the driver takes of a grid along its second and third dimension.
 MAX_GROUPS_ACROSS = 65535
 _KEPT_SHAPES = 4096
+# From this width on a threadgroup that is alone on its multiprocessor leaves it idle at barriers.
+_WIDE = 512
+_FEWEST_REGISTERS = 64  # with fewer, most kernels that want more spill
 
 
 class CudaExecutable:
@@ -32,8 +35,9 @@ class CudaExecutable:
         self.static_threadgroup_memory_length: int = metadata["static_memory"]
         self.used_buffers = frozenset(metadata["used_buffers"])
         self._functions: dict[tuple[int, int], driver.Function] = {}
-        self._loaded: dict[int, list[driver.Function]] = {}
+        self._loaded: dict[tuple[int, int], driver.Function] = {}
         self._shapes: dict[tuple[Sizes, Sizes], tuple[bytes, Sizes, int]] = {}
+        self._written: dict[int, bytes] = {}  # the shape that stands in each block of arguments
 
     @property
     def ptx(self) -> str:
@@ -56,7 +60,9 @@ class CudaExecutable:
                 self._shapes.clear()
             shape = self._shapes[threads, group_size] = self._new_shape(threads, group_size)
         words, groups, width = shape
-        driver.write(buffers, words)
+        if self._written.get(buffers) is not words:
+            driver.write(buffers, words)
+            self._written[buffers] = words
         memory = 0
         if threadgroup_memory:
             memory = self._place_arrays(buffers, threadgroup_memory)
@@ -86,13 +92,23 @@ class CudaExecutable:
         return end
 
     def _load(self, device: int, width: int) -> driver.Function:
-        """The kernel's code, with fewer registers a thread where a threadgroup needs that."""
-        for function in self._loaded.setdefault(device, []):
-            if width <= function.max_threads:
-                return function
-        # At first with as many registers as the kernel likes.
-        threads = self.max_threads_per_threadgroup if self._loaded[device] else 0
-        self._loaded[device].append(driver.load(self.ptx, self.name, device, threads=threads))
-        if threads and width > self._loaded[device][-1].max_threads:
-            raise LimitError(f"{self.name}: no code for threadgroups of {width} threads")
-        return self._load(device, width)
+        """The kernel's code for threadgroups of some width: with as many registers as it likes, or
+        with fewer where a threadgroup needs that, or where two could then be in flight."""
+        liked = self._loaded_for(device, 0)
+        if width > liked.max_threads:
+            limited = self._loaded_for(device, self.max_threads_per_threadgroup)
+            if width > limited.max_threads:
+                raise LimitError(f"{self.name}: no code for threadgroups of {width} threads")
+            return limited
+        alone = 2 * width * liked.registers > driver.REGISTERS
+        if alone and _WIDE <= width and 2 * width <= driver.REGISTERS // _FEWEST_REGISTERS:
+            return self._loaded_for(device, 2 * width)
+        return liked
+
+    def _loaded_for(self, device: int, threads: int) -> driver.Function:
+        """The code of which so many threads fit a multiprocessor; 0 leaves the number open."""
+        function = self._loaded.get((device, threads))
+        if function is None:
+            function = driver.load(self.ptx, self.name, device, threads=threads)
+            self._loaded[device, threads] = function
+        return function

@@ -7,7 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from anymetal.engines.cuda.block import Block, block_of
+from anymetal.engines.cuda.read_only import mark_read_only_loads
 from anymetal.engines.cuda.target import ENTRY
+from anymetal.engines.cuda.unroll import unroll_loops_over_arrays
 from anymetal.errors import LimitError, Unsuitable
 from anymetal.ir import I8, Builder, Function, Instruction, Module, boolean, constant
 from anymetal.nouns import MAX_GROUP_SIZE, Program
@@ -43,6 +45,13 @@ def lower(module: Module, program: Program) -> dict[str, Any]:
         "arguments": [asdict(argument) for argument in program.arguments],
     }
     _answer(module, as_tiles=any(True for _ in function.calls(_TILE)))
+    read_only = {
+        argument.index
+        for argument in program.arguments
+        if argument.role == "buffer" and argument.index is not None and argument.is_const
+    }
+    mark_read_only_loads(module, function, block, read_only)
+    unroll_loops_over_arrays(module, function)
     run(module, (round_in_hardware, define_integer_arithmetic))
     return metadata
 

@@ -1,7 +1,7 @@
 // Activations and gated products, forward and backward, over rows of neighbouring elements.
 //
-// Each kernel has a form for four elements a thread (vec4; the end of a row one by one) and one for
-// a single element (scalar).
+// Each kernel has forms for eight and four elements a thread (vec8, vec4; the end of a row one by
+// one) and one for a single element (scalar).
 #include "shared/activations.h"
 #include "shared/rows.h"
 #include "shared/vectors.h"
@@ -10,14 +10,14 @@
 
 template <typename F>
 struct Gradient {
-  template <typename V>
+  template <typename T, typename V>
   static V of(V gradient, V x) {
-    return gradient * F::slope(x);
+    return gradient * F::template slope<T>(x);
   }
 };
 
 struct SigmoidGradient {
-  template <typename V>
+  template <typename T, typename V>
   static V of(V gradient, V y) {
     return gradient * y * (1.0f - y);
   }
@@ -25,17 +25,17 @@ struct SigmoidGradient {
 
 template <typename F>
 struct Biased {
-  template <typename V>
+  template <typename T, typename V>
   static V of(V x, V bias) {
-    return F::of(x + bias);
+    return F::template of<T>(x + bias);
   }
 };
 
 template <typename F>
 struct Gated {
-  template <typename V>
+  template <typename T, typename V>
   static V of(V gate, V up) {
-    return F::of(gate) * up;
+    return F::template of<T>(gate) * up;
   }
 };
 
@@ -49,10 +49,12 @@ template <typename T, typename F, uint width>
   x += in_grid.y * rows.strides[0] + column;
   y += in_grid.y * rows.strides[1] + column;
   if (column + width <= rows.columns) {
-    Width<width>::store(y, F::of(Width<width>::load(x)));
+    auto values = Parts<width>::load(x);
+    for (thread auto& value : values.values) value = F::template of<T>(value);
+    values.store(y);
     return;
   }
-  for (uint i = 0; i < rows.columns - column; ++i) y[i] = T(F::of(float(x[i])));
+  for (uint i = 0; i < rows.columns - column; ++i) y[i] = T(F::template of<T>(float(x[i])));
 }
 
 template <typename T, typename F, uint width>
@@ -64,10 +66,15 @@ template <typename T, typename F, uint width>
   b += in_grid.y * rows.strides[1] + column;
   y += in_grid.y * rows.strides[2] + column;
   if (column + width <= rows.columns) {
-    Width<width>::store(y, F::of(Width<width>::load(a), Width<width>::load(b)));
+    auto first = Parts<width>::load(a);
+    const auto second = Parts<width>::load(b);
+    for (uint i = 0; i < first.count; ++i)
+      first.values[i] = F::template of<T>(first.values[i], second.values[i]);
+    first.store(y);
     return;
   }
-  for (uint i = 0; i < rows.columns - column; ++i) y[i] = T(F::of(float(a[i]), float(b[i])));
+  for (uint i = 0; i < rows.columns - column; ++i)
+    y[i] = T(F::template of<T>(float(a[i]), float(b[i])));
 }
 
 // The gradients of F(gate) * up with respect to both.
@@ -85,18 +92,23 @@ template <typename T, typename F, uint width>
   gate_gradient += in_grid.y * rows.strides[3] + column;
   up_gradient += in_grid.y * rows.strides[4] + column;
   if (column + width <= rows.columns) {
-    const auto dy = Width<width>::load(gradient);
-    const auto g = Width<width>::load(gate);
-    const auto u = Width<width>::load(up);
-    Width<width>::store(gate_gradient, dy * u * F::slope(g));
-    Width<width>::store(up_gradient, dy * F::of(g));
+    auto dy = Parts<width>::load(gradient);
+    auto g = Parts<width>::load(gate);
+    const auto u = Parts<width>::load(up);
+    for (uint i = 0; i < g.count; ++i) {
+      const auto of_gate = dy.values[i] * u.values[i] * F::template slope<T>(g.values[i]);
+      dy.values[i] *= F::template of<T>(g.values[i]);
+      g.values[i] = of_gate;
+    }
+    g.store(gate_gradient);
+    dy.store(up_gradient);
     return;
   }
   for (uint i = 0; i < rows.columns - column; ++i) {
     const float dy = float(gradient[i]);
     const float g = float(gate[i]);
-    gate_gradient[i] = T(dy * float(up[i]) * F::slope(g));
-    up_gradient[i] = T(dy * F::of(g));
+    gate_gradient[i] = T(dy * float(up[i]) * F::template slope<T>(g));
+    up_gradient[i] = T(dy * F::template of<T>(g));
   }
 }
 
@@ -124,7 +136,8 @@ template <typename T, typename F, uint width>
   CompensatedSum<V> sum = {V(0.0f), V(0.0f)};
   for (uint row = first; row < min(first + sizes.block, sizes.rows); ++row) {
     const V dy = Width<width>::load(gradient + row * sizes.strides[0] + column);
-    const V dx = dy * F::slope(Width<width>::load(x + row * sizes.strides[1] + column) + b);
+    const V dx =
+        dy * F::template slope<T>(Width<width>::load(x + row * sizes.strides[1] + column) + b);
     Width<width>::store(x_gradient + row * sizes.strides[2] + column, dx);
     sum.add(dx);
   }
@@ -141,39 +154,46 @@ template <typename T>
   total[column] = T(sum.total);
 }
 
-// --- instances: <name>_<vec4 or scalar>_<dtype> --------------------------------------------------
+// --- instances: <name>_<vec8, vec4 or scalar>_<dtype> --------------------------------------------
 
-#define MAP_OF_TYPE(name, kernel, F, T)                                                           \
-  template [[host_name(#name "_vec4_" #T)]] [[kernel]] decltype(kernel<T, F, 4>) kernel<T, F, 4>; \
-  template [[host_name(#name "_scalar_" #T)]] [[kernel]] decltype(kernel<T, F, 1>) kernel<T, F, 1>;
+#define MAP_OF_WIDTH(name, kernel, F, T, word, width) \
+  template[[host_name(#name word #T)]] [[kernel]] decltype(kernel<T, F, width>) kernel<T, F, width>;
+#define MAP_OF_TYPE(name, kernel, F, T)         \
+  MAP_OF_WIDTH(name, kernel, F, T, "_vec4_", 4) \
+  MAP_OF_WIDTH(name, kernel, F, T, "_scalar_", 1)
 #define MAP(name, kernel, F)          \
   MAP_OF_TYPE(name, kernel, F, float) \
   MAP_OF_TYPE(name, kernel, F, half)  \
   MAP_OF_TYPE(name, kernel, F, bfloat)
+#define WIDE_MAP(name, kernel, F)                   \
+  MAP(name, kernel, F)                              \
+  MAP_OF_WIDTH(name, kernel, F, float, "_vec8_", 8) \
+  MAP_OF_WIDTH(name, kernel, F, half, "_vec8_", 8)  \
+  MAP_OF_WIDTH(name, kernel, F, bfloat, "_vec8_", 8)
 
-MAP(silu, map_one, Silu)
-MAP(gelu_none, map_one, GeluNone)
-MAP(gelu_tanh, map_one, GeluTanh)
-MAP(relu_squared, map_one, ReluSquared)
-MAP(sigmoid, map_one, Sigmoid)
+WIDE_MAP(silu, map_one, Silu)
+WIDE_MAP(gelu_none, map_one, GeluNone)
+WIDE_MAP(gelu_tanh, map_one, GeluTanh)
+WIDE_MAP(relu_squared, map_one, ReluSquared)
+WIDE_MAP(sigmoid, map_one, Sigmoid)
 
-MAP(silu_backward, map_two, Gradient<Silu>)
-MAP(gelu_none_backward, map_two, Gradient<GeluNone>)
-MAP(gelu_tanh_backward, map_two, Gradient<GeluTanh>)
-MAP(relu_squared_backward, map_two, Gradient<ReluSquared>)
-MAP(sigmoid_backward, map_two, SigmoidGradient)
+WIDE_MAP(silu_backward, map_two, Gradient<Silu>)
+WIDE_MAP(gelu_none_backward, map_two, Gradient<GeluNone>)
+WIDE_MAP(gelu_tanh_backward, map_two, Gradient<GeluTanh>)
+WIDE_MAP(relu_squared_backward, map_two, Gradient<ReluSquared>)
+WIDE_MAP(sigmoid_backward, map_two, SigmoidGradient)
 
-MAP(bias_silu, map_two, Biased<Silu>)
-MAP(bias_gelu_none, map_two, Biased<GeluNone>)
-MAP(bias_gelu_tanh, map_two, Biased<GeluTanh>)
+WIDE_MAP(bias_silu, map_two, Biased<Silu>)
+WIDE_MAP(bias_gelu_none, map_two, Biased<GeluNone>)
+WIDE_MAP(bias_gelu_tanh, map_two, Biased<GeluTanh>)
 MAP(bias_silu_backward, biased_backward, Silu)
 MAP(bias_gelu_none_backward, biased_backward, GeluNone)
 MAP(bias_gelu_tanh_backward, biased_backward, GeluTanh)
 INSTANTIATE(sum_blocks)
 
-MAP(swiglu, map_two, Gated<Silu>)
-MAP(geglu_none, map_two, Gated<GeluNone>)
-MAP(geglu_tanh, map_two, Gated<GeluTanh>)
-MAP(swiglu_backward, gated_backward, Silu)
-MAP(geglu_none_backward, gated_backward, GeluNone)
-MAP(geglu_tanh_backward, gated_backward, GeluTanh)
+WIDE_MAP(swiglu, map_two, Gated<Silu>)
+WIDE_MAP(geglu_none, map_two, Gated<GeluNone>)
+WIDE_MAP(geglu_tanh, map_two, Gated<GeluTanh>)
+WIDE_MAP(swiglu_backward, gated_backward, Silu)
+WIDE_MAP(geglu_none_backward, gated_backward, GeluNone)
+WIDE_MAP(geglu_tanh_backward, gated_backward, GeluTanh)

@@ -1,4 +1,4 @@
-"""Launches over elements: rows of neighbouring elements go in, each thread takes one or four."""
+"""Launches over elements: rows of neighbouring elements go in, each thread takes one or several."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def launch_map(
     """
     if rows.rows == 0 or rows.columns == 0:
         return
-    width, first = rows.width(), rows.tensors[0]
+    first = rows.tensors[0]
+    choice = choice_for(operator, first, "elementwise")
+    width = rows.width(choice.values.get("width", 4))
     variants.record(operator.name, first.dtype, "elementwise", width)
     threads = (-(-rows.columns // width), rows.rows)
     name = f"{kernel}_{form(width)}_{kinds or operator.suffix(first)}"
@@ -33,7 +35,7 @@ def launch_map(
         *rows.tensors,
         {"columns": rows.columns, "strides": rows.strides, **numbers},
         threads=threads,
-        group_size=group_shape(threads, choice_for(operator, first, "elementwise").group_size),
+        group_size=group_shape(threads, choice.group_size),
     )
 
 

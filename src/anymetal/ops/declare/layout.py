@@ -23,22 +23,26 @@ class Rows:
     columns: int
     strides: tuple[int, ...]
 
-    def width(self) -> int:
-        """4 where every row of every tensor starts at a multiple of four elements, otherwise 1."""
-        even = self.rows == 1 or all(stride % 4 == 0 for stride in self.strides)
-        return 4 if even and all(aligned(tensor) for tensor in self.tensors) else 1
+    def width(self, largest: int = 4) -> int:
+        """The largest of 8, 4 and 1 elements, up to a limit, that every row of every tensor starts
+        at a multiple of."""
+        for width in (8, 4):
+            even = self.rows == 1 or all(stride % width == 0 for stride in self.strides)
+            if width <= largest and even and all(aligned(one, width) for one in self.tensors):
+                return width
+        return 1
 
     def whole_width(self) -> int:
         """The same for kernels that take whole vectors only: 1 where a row does not divide."""
         return self.width() if self.columns % 4 == 0 else 1
 
 
-def aligned(tensor: torch.Tensor) -> bool:
-    """Whether a tensor starts where a vector of four of its elements may stand."""
+def aligned(tensor: torch.Tensor, width: int = 4) -> bool:
+    """Whether a tensor starts where a vector of four of its elements may stand, or of `width`."""
     size = tensor.element_size()
     # What data_ptr() gives on a GPU is no address; buffers there start at multiples of 256 bytes.
     start = tensor.storage_offset() * size if tensor.is_mps else tensor.data_ptr()
-    return start % (4 * size) == 0
+    return start % (width * size) == 0
 
 
 def memory_order(tensor: torch.Tensor) -> list[int]:

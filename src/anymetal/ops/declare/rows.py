@@ -42,6 +42,12 @@ class Plan:
     chunk: int = 0
 
     @property
+    def kernel(self) -> str:
+        """The strategy, as kernels are named by it: with what a thread holds, where it does."""
+        held = self.choice.values.get("held", self.choice.values.get("steps"))
+        return f"{self.strategy}_{held}" if self.strategy in HELD else self.strategy
+
+    @property
     def chunks(self) -> int:
         return -(-self.columns // self.chunk) if self.chunk else 1
 
@@ -68,7 +74,8 @@ def plan_rows(
         return Plan("single_simdgroup", short, rows, columns, SIMDGROUP)
     medium = choice("single_group", "medium_rows")
     if columns <= medium.group_size * held(medium):
-        return Plan("single_group", medium, rows, columns, medium.group_size)
+        simdgroups = -(-columns // (SIMDGROUP * held(medium)))  # no more than have something to hold
+        return Plan("single_group", medium, rows, columns, simdgroups * SIMDGROUP)
     few = choice("two_phase", "few_long_rows")
     chunk = -(-few.values["chunk"] // STEP) * STEP  # chunks start at whole vectors
     if (
@@ -103,5 +110,4 @@ def launch_reduced(operator: AnyOperator, kernel: str, rows: Rows, **numbers: fl
         run(f"two_phase_reduce_{{form}}_{read}", first, second, states, sizes)
         run(f"two_phase_write_{{form}}_{read}_{written}", *rows.tensors, sizes, states)
         return
-    steps = f"_{plan.choice.values['steps']}" if plan.strategy in HELD else ""
-    run(f"{plan.strategy}{steps}_{{form}}_{read}_{written}", *rows.tensors, sizes)
+    run(f"{plan.kernel}_{{form}}_{read}_{written}", *rows.tensors, sizes)

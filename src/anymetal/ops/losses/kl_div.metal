@@ -33,7 +33,7 @@ template <typename T>
     if (!numbers.is_summed) losses[i] = T(loss);
   }
   const Team team = {in_group, threads, lane, simd, simds};
-  const float total = team_sum<false>(sum, team, partial);
+  const float total = team_sum<false, 0>(sum, team, partial);
   if (numbers.is_summed && in_group == 0) sums[group] = total;
 }
 INSTANTIATE(kl_div)

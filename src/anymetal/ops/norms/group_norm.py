@@ -47,7 +47,7 @@ def _norm(operator: AnyOperator, input: Tensor, num_groups: int, eps: float) -> 
         spatial=max(places, 1),
         groups=num_groups,
     )
-    return Norm(operator, "layer_norm", sizes)
+    return Norm(operator, "group_norm", sizes)
 
 
 def _check(

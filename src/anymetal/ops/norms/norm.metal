@@ -29,7 +29,7 @@ inline float first_of(device const T* x, device const T* other, thread const Tea
 
 // --- forward -------------------------------------------------------------------------------------
 
-template <typename T, typename N, bool residual, bool alone, uint width>
+template <typename T, typename N, bool residual, bool alone, uint held_elements, uint width>
 [[kernel]] void norm_held(
     device const T* x [[buffer(0)]], device const T* other [[buffer(1)]],
     device const T* weight [[buffer(2)]], device const T* bias [[buffer(3)]],
@@ -38,28 +38,43 @@ template <typename T, typename N, bool residual, bool alone, uint width>
     uint2 group_size [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
   using W = Width<width>;
-  threadgroup float scratch[most_simdgroups];
+  threadgroup float scratch[scratch_places];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   const uint row = in_grid.y;
   x += row * sizes.x;
   other += row * sizes.other;
   y += row * sizes.y;
   sum += row * sizes.y;
-  const float shift = first_of<N, residual>(x, other, team);
 
-  typename W::type held[held_elements / width];
-  for (uint step = 0; step < held_elements / width; ++step) {
+  constexpr uint steps = held_elements / width;
+  typename W::template stored<T> stored[steps], added[residual ? steps : 1];
+  for (uint step = 0; step < steps; ++step) {
     const uint i = (step * team.size + team.index) * width;
-    held[step] =
-        i < sizes.columns ? read<residual, width>(x, other, sum, i) : typename W::type(shift);
+    const uint inside = i < sizes.columns ? i : 0;  // without a branch, so that no load waits
+    stored[step] = W::load_stored(x + inside);
+    if constexpr (residual) added[step] = W::load_stored(other + inside);
   }
-  const Moments moments =
-      held_moments<N, alone>(held, shift, width, sizes.columns, sizes.eps, team, scratch);
-  for (uint step = 0; step < held_elements / width; ++step) {
+  using V = typename W::type;
+  V held[steps];
+  for (uint step = 0; step < steps; ++step) {
     const uint i = (step * team.size + team.index) * width;
-    if (i >= sizes.columns) break;
-    const auto w = weight_at<width>(weight, row, i, sizes);
-    W::store(y + i, moments.normal(held[step]) * w + bias_at<width>(bias, row, i, sizes));
+    held[step] = V(stored[step]);
+    if constexpr (residual) {
+      const V total = held[step] + V(added[step]);
+      if (i < sizes.columns) W::store(sum + i, total);
+      held[step] = W::template rounded<T>(total);
+    }
+  }
+  const float shift = first_of<N, residual>(x, other, team);  // after the loads: it has to wait
+  const Moments moments =
+      held_moments<N, alone, steps>(held, shift, width, sizes.columns, sizes.eps, team, scratch);
+  for (uint step = 0; step < steps; ++step) {
+    const uint i = (step * team.size + team.index) * width;
+    if (i < sizes.columns) {
+      const auto normal = held[step] * moments.reciprocal;
+      const auto w = weight_at<N, width>(weight, row, i, sizes);
+      W::store(y + i, fma(normal, w, bias_at<N, width>(bias, row, i, sizes)));
+    }
   }
 }
 
@@ -72,7 +87,7 @@ template <typename T, typename N, bool residual, uint width>
     uint2 group_size [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
   using W = Width<width>;
-  threadgroup float scratch[most_simdgroups];
+  threadgroup float scratch[scratch_places];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   const uint row = in_grid.y;
   x += row * sizes.x;
@@ -90,8 +105,9 @@ template <typename T, typename N, bool residual, uint width>
   const Moments moments = finished(shift, all, sizes.columns, sizes.eps);
   device const T* again = residual ? sum : x;  // each thread reads back what it wrote itself
   for (uint i = team.index * width; i < sizes.columns; i += stride) {
-    const auto w = weight_at<width>(weight, row, i, sizes);
-    W::store(y + i, moments.normal(W::load(again + i)) * w + bias_at<width>(bias, row, i, sizes));
+    const auto w = weight_at<N, width>(weight, row, i, sizes);
+    W::store(y + i,
+             moments.normal(W::load(again + i)) * w + bias_at<N, width>(bias, row, i, sizes));
   }
 }
 
@@ -105,7 +121,7 @@ template <typename T, typename N, bool residual, uint width>
     uint2 group_size [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
   using W = Width<width>;
-  threadgroup float scratch[most_simdgroups];
+  threadgroup float scratch[scratch_places];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   x += group.y * sizes.x;
   other += group.y * sizes.other;
@@ -136,7 +152,7 @@ template <typename T, typename N, uint width>
     uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]],
     uint simdgroups [[simdgroups_per_threadgroup]]) {
   using W = Width<width>;
-  threadgroup float scratch[most_simdgroups];
+  threadgroup float scratch[scratch_places];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   x += group.y * sizes.x;
   y += group.y * sizes.y;
@@ -145,9 +161,9 @@ template <typename T, typename N, uint width>
   const uint begin = group.x * sizes.chunk;
   const uint end = min(begin + sizes.chunk, sizes.columns);
   for (uint i = begin + team.index * width; i < end; i += team.size * width) {
-    const auto w = weight_at<width>(weight, group.y, i, sizes);
-    const auto b = bias_at<width>(bias, group.y, i, sizes);
-    W::store(y + i, moments.normal(W::load(x + i)) * w + b);
+    const auto w = weight_at<N, width>(weight, group.y, i, sizes);
+    const auto b = bias_at<N, width>(bias, group.y, i, sizes);
+    W::store(y + i, fma(moments.normal(W::load(x + i)), w, b));
   }
 }
 
@@ -155,18 +171,23 @@ template <typename T, typename N, uint width>
 
 #define NORM_INSTANCE(text, ...) \
   template [[host_name(text)]] [[kernel]] decltype(__VA_ARGS__) __VA_ARGS__;
-#define FORWARD(name, N, residual, word, width, T)                                          \
-  NORM_INSTANCE(#name "_single_simdgroup_" word #T, norm_held<T, N, residual, true, width>) \
-  NORM_INSTANCE(#name "_single_group_" word #T, norm_held<T, N, residual, false, width>)    \
-  NORM_INSTANCE(#name "_looped_" word #T, norm_looped<T, N, residual, width>)               \
+#define FORWARD(name, N, residual, word, width, T)                                                 \
+  NORM_INSTANCE(#name "_single_simdgroup_16_" word #T, norm_held<T, N, residual, true, 16, width>) \
+  NORM_INSTANCE(#name "_single_group_16_" word #T, norm_held<T, N, residual, false, 16, width>)    \
+  NORM_INSTANCE(#name "_single_group_32_" word #T, norm_held<T, N, residual, false, 32, width>)    \
+  NORM_INSTANCE(#name "_looped_" word #T, norm_looped<T, N, residual, width>)                      \
   NORM_INSTANCE(#name "_partial_" word #T, norm_partial<T, N, residual, width>)
 #define NORM(name, N, word, width, T)          \
   FORWARD(name, N, false, word, width, T)      \
   FORWARD(add_##name, N, true, word, width, T) \
   NORM_INSTANCE(#name "_finish_" word #T, norm_finish<T, N, width>)
-#define NORMS(word, width, T)         \
-  NORM(rms_norm, Rms, word, width, T) \
-  NORM(layer_norm, Layer, word, width, T)
+#define GROUP_NORM(word, width, T)                  \
+  FORWARD(group_norm, Group, false, word, width, T) \
+  NORM_INSTANCE("group_norm_finish_" word #T, norm_finish<T, Group, width>)
+#define NORMS(word, width, T)             \
+  NORM(rms_norm, Rms, word, width, T)     \
+  NORM(layer_norm, Layer, word, width, T) \
+  GROUP_NORM(word, width, T)
 #define NORMS_OF_TYPE(T) NORMS("vec4_", 4, T) NORMS("scalar_", 1, T)
 
 NORMS_OF_TYPE(float)

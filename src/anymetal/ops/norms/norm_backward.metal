@@ -29,20 +29,20 @@ inline void store_gradient(device T* x_gradient, device const T* extra, uint i,
   Width<width>::store(x_gradient + i, dx);
 }
 
-// The means of g and of g n over a row of which each thread has a part.
+// The means of g and of g n over a row of which each thread has a part; its moments came before.
 template <typename N, bool alone, typename V>
 inline float2 gradient_means(V g, V gn, float columns, thread const Team& team,
                              threadgroup float* scratch) {
   float first = 0.0f;
-  if constexpr (N::centred) first = team_sum<alone>(sum_of(g), team, scratch);
-  return float2(first, team_sum<alone>(sum_of(gn), team, scratch)) / columns;
+  if constexpr (N::centred) first = team_sum<alone, 0>(sum_of(g), team, scratch);
+  return float2(first, team_sum<alone, N::centred ? 1 : 0>(sum_of(gn), team, scratch)) / columns;
 }
 
 // --- the gradient of x ---------------------------------------------------------------------------
 
 // A team takes a block of rows, one after another. With `sums` it adds up what the rows of its
 // block give to the gradients of weight and bias: they are in registers already.
-template <typename T, typename N, bool alone, bool sums, uint width>
+template <typename T, typename N, bool alone, bool sums, uint held_elements, uint width>
 [[kernel]] void norm_held_backward(
     device const T* gradient [[buffer(0)]], device const T* extra [[buffer(1)]],
     device const T* x [[buffer(2)]], device const T* weight [[buffer(3)]],
@@ -54,7 +54,7 @@ template <typename T, typename N, bool alone, bool sums, uint width>
   using W = Width<width>;
   using V = typename W::type;
   constexpr uint steps = held_elements / width;
-  threadgroup float scratch[most_simdgroups];
+  threadgroup float scratch[scratch_places];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   V weight_sums[sums ? steps : 1];
   V bias_sums[sums ? steps : 1];
@@ -65,14 +65,14 @@ template <typename T, typename N, bool alone, bool sums, uint width>
   const uint end = min(first + sizes.block, sizes.rows);
   for (uint row = first; row < end; ++row) {
     device const T* row_x = x + row * sizes.x;
-    const float shift = shift_of<N>(row_x, team);
     V held[steps];
     for (uint step = 0; step < steps; ++step) {
       const uint i = (step * team.size + team.index) * width;
-      held[step] = i < sizes.columns ? W::load(row_x + i) : V(shift);
+      if (i < sizes.columns) held[step] = W::load(row_x + i);
     }
+    const float shift = shift_of<N>(row_x, team);
     const Moments moments =
-        held_moments<N, alone>(held, shift, width, sizes.columns, sizes.eps, team, scratch);
+        held_moments<N, alone, steps>(held, shift, width, sizes.columns, sizes.eps, team, scratch);
     V g[steps];
     V sum = V(0.0f);
     V product = V(0.0f);
@@ -80,8 +80,8 @@ template <typename T, typename N, bool alone, bool sums, uint width>
       const uint i = (step * team.size + team.index) * width;
       if (i >= sizes.columns) break;
       const V dy = W::load(gradient + row * sizes.gradient + i);
-      g[step] = dy * weight_at<width>(weight, row, i, sizes);
-      held[step] = moments.normal(held[step]);
+      g[step] = dy * weight_at<N, width>(weight, row, i, sizes);
+      held[step] *= moments.reciprocal;
       sum += g[step];
       product += g[step] * held[step];
       if constexpr (sums) {
@@ -122,7 +122,7 @@ inline float2 partial_means(device const T* gradient, device const T* x, device 
   typename W::type sum = typename W::type(0.0f);
   typename W::type product = typename W::type(0.0f);
   for (uint i = begin + team.index * width; i < end; i += team.size * width) {
-    const auto g = W::load(gradient + i) * weight_at<width>(weight, row, i, sizes);
+    const auto g = W::load(gradient + i) * weight_at<N, width>(weight, row, i, sizes);
     sum += g;
     product += g * moments.normal(W::load(x + i));
   }
@@ -137,7 +137,7 @@ inline void write_gradient(device const T* gradient, device const T* extra, devi
                            constant Sizes& sizes, thread const Team& team) {
   using W = Width<width>;
   for (uint i = begin + team.index * width; i < end; i += team.size * width) {
-    const auto g = W::load(gradient + i) * weight_at<width>(weight, row, i, sizes);
+    const auto g = W::load(gradient + i) * weight_at<N, width>(weight, row, i, sizes);
     const auto n = moments.normal(W::load(x + i));
     store_gradient<N, width>(x_gradient, extra, i, g, n, means, moments.reciprocal,
                              sizes.has_other);
@@ -153,7 +153,7 @@ template <typename T, typename N, uint width>
     uint2 in_group [[thread_position_in_threadgroup]], uint2 group_size [[threads_per_threadgroup]],
     uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]],
     uint simdgroups [[simdgroups_per_threadgroup]]) {
-  threadgroup float scratch[most_simdgroups];
+  threadgroup float scratch[scratch_places];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   const uint row = in_grid.y;
   const uint columns = sizes.columns;
@@ -182,7 +182,7 @@ template <typename T, typename N, uint width>
     uint2 groups [[threadgroups_per_grid]], uint2 in_group [[thread_position_in_threadgroup]],
     uint2 group_size [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
-  threadgroup float scratch[most_simdgroups];
+  threadgroup float scratch[scratch_places];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   const uint row = group.y;
   gradient += row * sizes.gradient;
@@ -211,7 +211,7 @@ template <typename T, typename N, uint width>
     uint2 in_group [[thread_position_in_threadgroup]], uint2 group_size [[threads_per_threadgroup]],
     uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]],
     uint simdgroups [[simdgroups_per_threadgroup]]) {
-  threadgroup float scratch[most_simdgroups];
+  threadgroup float scratch[scratch_places];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   const uint row = group.y;
   gradient += row * sizes.gradient;
@@ -307,9 +307,10 @@ template <typename T>
 
 #define NORM_INSTANCE(text, ...) \
   template [[host_name(text)]] [[kernel]] decltype(__VA_ARGS__) __VA_ARGS__;
-#define HELD(name, N, sums, word, width, T)                                                     \
-  NORM_INSTANCE(name "_single_simdgroup_" word #T, norm_held_backward<T, N, true, sums, width>) \
-  NORM_INSTANCE(name "_single_group_" word #T, norm_held_backward<T, N, false, sums, width>)
+#define HELD(name, N, sums, word, width, T)                      \
+  NORM_INSTANCE(name "_single_simdgroup_16_" word #T,            \
+                norm_held_backward<T, N, true, sums, 16, width>) \
+  NORM_INSTANCE(name "_single_group_16_" word #T, norm_held_backward<T, N, false, sums, 16, width>)
 #define NORM(name, N, word, width, T)                                          \
   HELD(#name, N, false, word, width, T)                                        \
   HELD(#name "_sums", N, true, word, width, T)                                 \
@@ -319,6 +320,7 @@ template <typename T>
 #define NORMS(word, width, T)                                  \
   NORM(rms_norm_backward, Rms, word, width, T)                 \
   NORM(layer_norm_backward, Layer, word, width, T)             \
+  NORM(group_norm_backward, Group, word, width, T)             \
   NORM_INSTANCE("column_sums_" word #T, column_sums<T, width>) \
   NORM_INSTANCE("channel_sums_" word #T, channel_sums<T, width>)
 #define NORMS_OF_TYPE(T) \

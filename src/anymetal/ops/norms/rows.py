@@ -79,7 +79,7 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Norm:
-    """One call. `kind` is rms_norm or layer_norm."""
+    """One call. `kind` is rms_norm, layer_norm or group_norm."""
 
     operator: AnyOperator
     kind: str
@@ -87,9 +87,10 @@ class Norm:
 
     def plan(self, tensor: Tensor) -> Plan:
         """The rung of the ladder for rows of a tensor of this dtype and device."""
-        held = FORWARD.constant("held_elements")
         rows, columns = self.sizes.rows, self.sizes.columns
-        return plan_rows(self.operator, tensor, rows, columns, lambda _: held)
+        return plan_rows(
+            self.operator, tensor, rows, columns, lambda choice: choice.values["held"]
+        )
 
     def _width(self, plan: Plan, rows: list[DenseRows], parameters: list[Optional]) -> int:
         """4 where rows, chunks and weights all divide into aligned vectors."""
@@ -130,7 +131,7 @@ class Norm:
         )
         parameters = [x.tensor if p is None else p for p in (weight, bias)]
         if plan.strategy != "two_phase":
-            _kernel(FORWARD, f"{prefix}_{plan.strategy}", width, x.tensor)(
+            _kernel(FORWARD, f"{prefix}_{plan.kernel}", width, x.tensor)(
                 x.tensor, other.tensor, *parameters, y, written, sizes, **plan.shape
             )
             return
@@ -203,7 +204,7 @@ class Norm:
         if plan.strategy in HELD:
             words = prefix if found.sums is None else f"{prefix}_sums"
             sums = found.kept if found.sums is None else found.sums
-            _kernel(BACKWARD, f"{words}_{plan.strategy}", width, x)(
+            _kernel(BACKWARD, f"{words}_{plan.kernel}", width, x)(
                 *tensors, dx, found.kept, sums, sizes, **replace(plan, rows=sizes.blocks).shape
             )
         elif plan.strategy == "looped":

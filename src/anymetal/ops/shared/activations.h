@@ -1,46 +1,46 @@
-// Functions of one value and their derivatives, written for float and float4 alike. A NaN stays a
-// NaN.
+// Functions of one value and their derivatives, written for float and float4 alike, as exact as a
+// result of type T can show. A NaN stays a NaN.
 #pragma once
 #include "shared/normal.h"
 
-template <typename V>
+template <typename T, typename V>
 inline V logistic(V x) {
-  return 1.0f / (1.0f + exp(-x));
+  return Precision<T>::quotient(V(1.0f), 1.0f + Precision<T>::exponential(-x));
 }
 
 // The logistic function and its derivative, s and s (1 - s), without the rounding of 1 - s.
-template <typename V>
+template <typename T, typename V>
 struct Logistic {
   V value;
   V slope;
   explicit Logistic(V x) {
-    const V e = exp(-abs(x));
-    const V larger = 1.0f / (1.0f + e);
+    const V e = Precision<T>::exponential(-abs(x));
+    const V larger = Precision<T>::quotient(V(1.0f), 1.0f + e);
     value = select(e * larger, larger, x > 0.0f);
     slope = e * larger * larger;
   }
 };
 
 struct Silu {
-  template <typename V>
+  template <typename T, typename V>
   static V of(V x) {
-    return x / (1.0f + exp(-x));
+    return Precision<T>::quotient(x, 1.0f + Precision<T>::exponential(-x));
   }
-  template <typename V>
+  template <typename T, typename V>
   static V slope(V x) {
-    const Logistic<V> s(x);
+    const Logistic<T, V> s(x);
     return s.value + x * s.slope;
   }
 };
 
 struct GeluNone {
-  template <typename V>
+  template <typename T, typename V>
   static V of(V x) {
-    return x * normal(x).distribution;
+    return x * normal<T>(x).distribution;
   }
-  template <typename V>
+  template <typename T, typename V>
   static V slope(V x) {
-    const Normal<V> n = normal(x);
+    const Normal<V> n = normal<T>(x);
     return n.distribution + x * n.density;
   }
 };
@@ -50,44 +50,45 @@ struct GeluTanh {
   static constexpr constant float scale = 1.5957691216f;  // 2 sqrt(2 / pi)
   static constexpr constant float cubic = 0.044715f;
 
-  template <typename V>
+  template <typename T, typename V>
   static V of(V x) {
-    return x / (1.0f + exp(-scale * (x + cubic * x * x * x)));
+    const V e = Precision<T>::exponential(-scale * (x + cubic * x * x * x));
+    return Precision<T>::quotient(x, 1.0f + e);
   }
-  template <typename V>
+  template <typename T, typename V>
   static V slope(V x) {
-    const Logistic<V> s(scale * (x + cubic * x * x * x));
+    const Logistic<T, V> s(scale * (x + cubic * x * x * x));
     const V near = clamp(x, -40.0f, 40.0f);  // beyond, the slope is 0 and must stay it
     return s.value + near * s.slope * scale * (1.0f + 3.0f * cubic * near * near);
   }
 };
 
 struct Relu {
-  template <typename V>
+  template <typename T, typename V>
   static V of(V x) {
     return select(x, V(0.0f), x <= 0.0f);
   }
-  template <typename V>
+  template <typename T, typename V>
   static V slope(V x) {
     return select(V(1.0f), V(0.0f), x <= 0.0f);
   }
 };
 
 struct ReluSquared {
-  template <typename V>
+  template <typename T, typename V>
   static V of(V x) {
     return select(x * x, V(0.0f), x <= 0.0f);
   }
-  template <typename V>
+  template <typename T, typename V>
   static V slope(V x) {
     return select(2.0f * x, V(0.0f), x <= 0.0f);
   }
 };
 
 struct Sigmoid {
-  template <typename V>
+  template <typename T, typename V>
   static V of(V x) {
-    return logistic(x);
+    return logistic<T>(x);
   }
 };
 
@@ -99,13 +100,13 @@ enum class Activation : uint { none, relu, silu, gelu, gelu_tanh };
 inline float activated(Activation function, float x) {
   switch (function) {
     case Activation::relu:
-      return Relu::of(x);
+      return Relu::of<float>(x);
     case Activation::silu:
-      return Silu::of(x);
+      return Silu::of<float>(x);
     case Activation::gelu:
-      return GeluNone::of(x);
+      return GeluNone::of<float>(x);
     case Activation::gelu_tanh:
-      return GeluTanh::of(x);
+      return GeluTanh::of<float>(x);
     default:
       return x;
   }
@@ -114,13 +115,13 @@ inline float activated(Activation function, float x) {
 inline float slope_at(Activation function, float x) {
   switch (function) {
     case Activation::relu:
-      return Relu::slope(x);
+      return Relu::slope<float>(x);
     case Activation::silu:
-      return Silu::slope(x);
+      return Silu::slope<float>(x);
     case Activation::gelu:
-      return GeluNone::slope(x);
+      return GeluNone::slope<float>(x);
     case Activation::gelu_tanh:
-      return GeluTanh::slope(x);
+      return GeluTanh::slope<float>(x);
     default:
       return 1.0f;
   }

@@ -7,14 +7,18 @@
 #include "shared/team.h"
 #include "shared/vectors.h"
 
-// Elements of a row that a thread of a held kernel keeps.
-constant constexpr uint held_elements = 16;
-
+// `grouped`: neighbouring elements share a weight.
 struct Rms {
   static constexpr constant bool centred = false;
+  static constexpr constant bool grouped = false;
 };
 struct Layer {
   static constexpr constant bool centred = true;
+  static constexpr constant bool grouped = false;
+};
+struct Group {
+  static constexpr constant bool centred = true;
+  static constexpr constant bool grouped = true;
 };
 
 // --- sizes and parameters ------------------------------------------------------------------------
@@ -24,7 +28,7 @@ struct Sizes {
   uint rows;
   uint columns;
   uint chunk;    // columns of a chunk, where several threadgroups share a row
-  uint spatial;  // elements a weight is for; 0: each has its own
+  uint spatial;  // elements a weight is for, where they are grouped
   uint groups;   // of channels
   uint block;    // rows whose parameters' gradients are added up before they are written
   uint blocks;
@@ -42,26 +46,26 @@ struct Sizes {
 };
 
 // Weights or biases of the elements from `i` on of a row.
-template <uint width, typename T>
+template <typename N, uint width, typename T>
 inline typename Width<width>::type parameter(device const T* values, uint row, uint i,
                                              constant Sizes& sizes) {
-  if (sizes.spatial == 0) return Width<width>::load(values + i);
+  if constexpr (!N::grouped) return Width<width>::load(values + i);
   const uint first = row % sizes.groups * (sizes.columns / sizes.spatial);
   return typename Width<width>::type(float(values[first + i / sizes.spatial]));
 }
 
-template <uint width, typename T>
+template <typename N, uint width, typename T>
 inline typename Width<width>::type weight_at(device const T* weight, uint row, uint i,
                                              constant Sizes& sizes) {
   if (!sizes.has_weight) return typename Width<width>::type(1.0f);
-  return sizes.offset + parameter<width>(weight, row, i, sizes);
+  return sizes.offset + parameter<N, width>(weight, row, i, sizes);
 }
 
-template <uint width, typename T>
+template <typename N, uint width, typename T>
 inline typename Width<width>::type bias_at(device const T* bias, uint row, uint i,
                                            constant Sizes& sizes) {
   if (!sizes.has_bias) return typename Width<width>::type(0.0f);
-  return parameter<width>(bias, row, i, sizes);
+  return parameter<N, width>(bias, row, i, sizes);
 }
 
 // --- moments -------------------------------------------------------------------------------------
@@ -94,12 +98,12 @@ struct Running {
 
   void add(V x) thread {
     if constexpr (!N::centred) {
-      squares += x * x;
+      squares = fma(x, x, squares);
     } else {
       count += 1.0f;
       const V difference = x - mean;
       mean += difference / count;
-      squares += difference * (x - mean);
+      squares = fma(difference, x - mean, squares);
     }
   }
 };
@@ -111,11 +115,11 @@ inline float2 merged(thread const Running<N, V>& part, float columns, thread con
   float mean = 0.0f;
   V squares = part.squares;
   if constexpr (N::centred) {
-    mean = team_sum<alone>(part.count * sum_of(part.mean), team, scratch) / columns;
+    mean = team_sum<alone, 0>(part.count * sum_of(part.mean), team, scratch) / columns;
     const V difference = part.mean - mean;
     squares += part.count * difference * difference;
   }
-  return float2(mean, team_sum<alone>(sum_of(squares), team, scratch));
+  return float2(mean, team_sum<alone, 1>(sum_of(squares), team, scratch));
 }
 
 inline Moments finished(float shift, float2 mean_and_squares, uint columns, float eps) {
@@ -123,25 +127,32 @@ inline Moments finished(float shift, float2 mean_and_squares, uint columns, floa
   return {shift, mean_and_squares.x, rsqrt(variance + eps)};
 }
 
-// The moments of a row that the team holds: two passes over registers.
-template <typename N, bool alone, typename V>
-inline Moments held_moments(thread const V* held, float shift, uint width, uint columns, float eps,
+// All moments below end with a sum in half 1 of the scratch memory.
+
+// The moments of a row that the team holds, `steps` vectors a thread: two passes over registers,
+// which leave there the differences from the mean.
+template <typename N, bool alone, uint steps, typename V>
+inline Moments held_moments(thread V* held, float shift, uint width, uint columns, float eps,
                             thread const Team& team, threadgroup float* scratch) {
-  const uint steps = held_elements / width;
-  V sum = V(0.0f);
   float mean = 0.0f;
   if constexpr (N::centred) {
-    for (uint step = 0; step < steps; ++step) sum += held[step] - shift;
-    mean = team_sum<alone>(sum_of(sum), team, scratch) / float(columns);
+    V sum = V(0.0f);
+    for (uint step = 0; step < steps; ++step) {
+      if ((step * team.size + team.index) * width < columns) {
+        held[step] -= shift;
+        sum += held[step];
+      }
+    }
+    mean = team_sum<alone, 0>(sum_of(sum), team, scratch) / float(columns);
   }
   V squares = V(0.0f);
   for (uint step = 0; step < steps; ++step) {
     if ((step * team.size + team.index) * width < columns) {
-      const V difference = held[step] - shift - mean;
-      squares += difference * difference;
+      if constexpr (N::centred) held[step] -= mean;
+      squares = fma(held[step], held[step], squares);
     }
   }
-  const float total = team_sum<alone>(sum_of(squares), team, scratch);
+  const float total = team_sum<alone, 1>(sum_of(squares), team, scratch);
   return finished(shift, float2(mean, total), columns, eps);
 }
 
@@ -154,14 +165,14 @@ inline Moments chunked_moments(device const float* partials, float shift, consta
   for (uint i = team.index; i < chunks; i += team.size) {
     weighted += partials[2 * i] * float(min(sizes.chunk, sizes.columns - i * sizes.chunk));
   }
-  const float mean = team_sum<false>(weighted, team, scratch) / float(sizes.columns);
+  const float mean = team_sum<false, 0>(weighted, team, scratch) / float(sizes.columns);
   float squares = 0.0f;
   for (uint i = team.index; i < chunks; i += team.size) {
     const float difference = partials[2 * i] - mean;
     const float count = float(min(sizes.chunk, sizes.columns - i * sizes.chunk));
     squares += partials[2 * i + 1] + count * difference * difference;
   }
-  const float total = team_sum<false>(squares, team, scratch);
+  const float total = team_sum<false, 1>(squares, team, scratch);
   return finished(shift, float2(mean, total), sizes.columns, sizes.eps);
 }
 

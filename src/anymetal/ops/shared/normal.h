@@ -3,7 +3,7 @@
 // Below zero it is exp(-x^2 / 2) times a smooth function of |x|, so that the tail keeps its digits:
 // at most 4e-7 relative error from -14 up, where 1 + erf has none left below -5.5.
 #pragma once
-#include "shared/types.h"
+#include "shared/precision.h"
 
 template <typename V>
 struct Normal {
@@ -12,18 +12,19 @@ struct Normal {
 };
 
 // exp(-x^2 / 2) with the square's rounding error put back: at x = 10 it would cost 50 ulp.
-template <typename V>
+template <typename T, typename V>
 inline V exp_of_half_square(V x) {
   const V square = x * x;
   const V rest = fma(x, x, -square);
-  return exp(-0.5f * square) * (1.0f - 0.5f * select(rest, V(0.0f), isinf(square)));
+  return Precision<T>::exponential(-0.5f * square) *
+         (1.0f - 0.5f * select(rest, V(0.0f), isinf(square)));
 }
 
 // P(-t) * exp(t^2 / 2) for t from 0 to 14.5, a polynomial of (t - 4) / (t + 4): relative error 2e-8
 // before rounding. Further out the exponential is 0.
-template <typename V>
+template <typename T, typename V>
 inline V scaled_tail(V t) {
-  const V u = (t - 4.0f) / (t + 4.0f);
+  const V u = Precision<T>::quotient(t - 4.0f, t + 4.0f);
   V value = fma(V(-0x1.11d29cp-14f), u, V(-0x1.5ff47ep-13f));
   value = fma(value, u, V(0x1.58db66p-11f));
   value = fma(value, u, V(0x1.077b42p-11f));
@@ -35,9 +36,9 @@ inline V scaled_tail(V t) {
   return fma(value, u, V(0x1.82b4bcp-4f));
 }
 
-template <typename V>
+template <typename T, typename V>
 inline Normal<V> normal(V x) {
-  const V exponential = exp_of_half_square(x);
-  const V tail = exponential * scaled_tail(min(abs(x), V(14.5f)));
+  const V exponential = exp_of_half_square<T>(x);
+  const V tail = exponential * scaled_tail<T>(min(abs(x), V(14.5f)));
   return {exponential * 0.3989422804f, select(tail, 1.0f - tail, x > 0.0f)};
 }

@@ -2,12 +2,17 @@
 // state and the element itself: the ladder of row strategies, from one simdgroup a row to several
 // threadgroups.
 //
-// An operator is a `Step` with static functions: begin, add and add_all make a state of elements
-// (two tensors at once), merge and merge_simdgroup join states, finish is applied once a row,
-// result gives an element, and `outside` is what an element past the end counts as.
+// An operator is a `Step<T>`, T the type of its results, with static functions: begin, add and
+// add_all make a state of elements (two tensors at once), merge and merge_simdgroup join states,
+// finish is applied once a row, result gives an element, and `outside` is what an element past the
+// end counts as. Elements that a thread keeps may be changed by add_all: held_result gives what is
+// written of them, from the state that of_held makes of the thread's own and the row's.
 //
 // A step reads four elements a thread: neighbours (vec4: the length must be a multiple of 4 and
 // rows aligned) or one of four stretches (scalar).
+//
+// Loops over what a thread holds go over all its `steps`, so that they are unrolled and the
+// elements stay in registers; `count` of them are in use.
 #pragma once
 #include "shared/vectors.h"
 
@@ -27,15 +32,22 @@ inline Four four_of(uint step, uint in_row, uint threads, uint end) {
 }
 
 template <bool vectors, typename T>
-inline float4 load_four(device const T* row, Four at, float outside) {
-  float4 values = float4(outside);
+inline vec<T, 4> load_four(device const T* row, Four at, float outside) {
+  vec<T, 4> values = vec<T, 4>(T(outside));
   if (vectors) {
-    if (at.first < at.end) values = Width<4>::load(row + at.first);
-    return values;
+    const bool inside = at.first < at.end;
+    if constexpr (sizeof(T) == 4) {
+      if (inside) values = Width<4>::load_stored(row + at.first);
+      return values;
+    }
+    // A conversion follows. It would stand behind a branch too, and wait for its load there;
+    // without one the loads of all steps are on their way at once.
+    const vec<T, 4> found = Width<4>::load_stored(row + (inside ? at.first : 0));
+    return inside ? found : values;
   }
   for (uint i = 0; i < 4; ++i) {
     const uint index = at.first + i * at.next;
-    if (index < at.end) values[i] = float(row[index]);
+    if (index < at.end) values[i] = row[index];
   }
   return values;
 }
@@ -89,15 +101,19 @@ template <typename A, typename Y, typename Step, uint steps, bool vectors>
   y += row * rows.strides[2];
   const uint count = min(steps, steps_of(rows.columns, 32));
   float4 first[steps], second[steps];
-  for (uint i = 0; i < count; ++i) {
-    const Four at = four_of<vectors>(i, lane, 32, rows.columns);
-    first[i] = load_four<vectors>(a, at, Step::outside());
-    second[i] = load_four<vectors>(b, at, Step::outside());
+  for (uint i = 0; i < steps; ++i) {
+    if (i < count) {
+      const Four at = four_of<vectors>(i, lane, 32, rows.columns);
+      first[i] = float4(load_four<vectors>(a, at, Step::outside()));
+      second[i] = float4(load_four<vectors>(b, at, Step::outside()));
+    }
   }
-  const float2 state = Step::finish(Step::merge_simdgroup(Step::add_all(first, second, count)));
-  for (uint i = 0; i < count; ++i)
-    store_four<vectors>(y, four_of<vectors>(i, lane, 32, rows.columns),
-                        Step::result(state, first[i], second[i]));
+  const float2 own = Step::template add_all<steps>(first, second, count);
+  const float2 state = Step::of_held(own, Step::finish(Step::merge_simdgroup(own)));
+  for (uint i = 0; i < steps; ++i)
+    if (i < count)
+      store_four<vectors>(y, four_of<vectors>(i, lane, 32, rows.columns),
+                          Step::held_result(state, first[i], second[i]));
 }
 
 // A threadgroup a row, which stays in registers.
@@ -114,18 +130,18 @@ template <typename A, typename Y, typename Step, uint steps, bool vectors>
   a += group.y * rows.strides[0];
   b += group.y * rows.strides[1];
   y += group.y * rows.strides[2];
-  const uint count = min(steps, steps_of(rows.columns, threads.x));
   float4 first[steps], second[steps];
-  for (uint i = 0; i < count; ++i) {
+  for (uint i = 0; i < steps; ++i) {
     const Four at = four_of<vectors>(i, in_group, threads.x, rows.columns);
-    first[i] = load_four<vectors>(a, at, Step::outside());
-    second[i] = load_four<vectors>(b, at, Step::outside());
+    first[i] = float4(load_four<vectors>(a, at, Step::outside()));
+    second[i] = float4(load_four<vectors>(b, at, Step::outside()));
   }
-  const float2 own = Step::add_all(first, second, count);
-  const float2 state = Step::finish(merge_threadgroup<Step>(own, partial, lane, simd, simds));
-  for (uint i = 0; i < count; ++i)
+  const float2 own = Step::template add_all<steps>(first, second, steps);
+  const float2 all = merge_threadgroup<Step>(own, partial, lane, simd, simds);
+  const float2 state = Step::of_held(own, Step::finish(all));
+  for (uint i = 0; i < steps; ++i)
     store_four<vectors>(y, four_of<vectors>(i, in_group, threads.x, rows.columns),
-                        Step::result(state, first[i], second[i]));
+                        Step::held_result(state, first[i], second[i]));
 }
 
 // The state of one thread's part of a row, read once.
@@ -136,8 +152,8 @@ inline float2 add_row(device const A* a, device const A* b, uint columns, uint i
   for (uint i = 0; i < steps_of(columns, threads); ++i) {
     const Four at = four_of<vectors>(i, in_group, threads, columns);
     if (at.first < columns)
-      state = Step::add(state, load_four<vectors>(a, at, Step::outside()),
-                        load_four<vectors>(b, at, Step::outside()));
+      state = Step::add(state, float4(load_four<vectors>(a, at, Step::outside())),
+                        float4(load_four<vectors>(b, at, Step::outside())));
   }
   return state;
 }
@@ -148,8 +164,8 @@ inline void write_row(float2 state, device const A* a, device const A* b, device
   for (uint i = 0; i < steps_of(columns, threads); ++i) {
     const Four at = four_of<vectors>(i, in_group, threads, columns);
     store_four<vectors>(y, at,
-                        Step::result(state, load_four<vectors>(a, at, Step::outside()),
-                                     load_four<vectors>(b, at, Step::outside())));
+                        Step::result(state, float4(load_four<vectors>(a, at, Step::outside())),
+                                     float4(load_four<vectors>(b, at, Step::outside()))));
   }
 }
 
@@ -261,20 +277,23 @@ template <typename A, typename Y, typename Step>
 
 #define INSTANCE(name, ...) \
   template [[host_name(name)]] [[kernel]] decltype(__VA_ARGS__) __VA_ARGS__;
-#define FORMS(op, Step, A, Y, form, vectors)                                                       \
-  INSTANCE(op "_single_simdgroup_2_" form "_" #A "_" #Y, single_simdgroup<A, Y, Step, 2, vectors>) \
-  INSTANCE(op "_single_simdgroup_4_" form "_" #A "_" #Y, single_simdgroup<A, Y, Step, 4, vectors>) \
-  INSTANCE(op "_single_group_2_" form "_" #A "_" #Y, single_group<A, Y, Step, 2, vectors>)         \
-  INSTANCE(op "_single_group_4_" form "_" #A "_" #Y, single_group<A, Y, Step, 4, vectors>)         \
-  INSTANCE(op "_looped_" form "_" #A "_" #Y, looped<A, Y, Step, vectors>)                          \
-  INSTANCE(op "_two_phase_write_" form "_" #A "_" #Y, two_phase_write<A, Y, Step, vectors>)
+#define FORMS(op, Step, A, Y, form, vectors)                                                  \
+  INSTANCE(op "_single_simdgroup_2_" form "_" #A "_" #Y,                                      \
+           single_simdgroup<A, Y, Step<Y>, 2, vectors>)                                       \
+  INSTANCE(op "_single_simdgroup_4_" form "_" #A "_" #Y,                                      \
+           single_simdgroup<A, Y, Step<Y>, 4, vectors>)                                       \
+  INSTANCE(op "_single_group_2_" form "_" #A "_" #Y, single_group<A, Y, Step<Y>, 2, vectors>) \
+  INSTANCE(op "_single_group_4_" form "_" #A "_" #Y, single_group<A, Y, Step<Y>, 4, vectors>) \
+  INSTANCE(op "_single_group_8_" form "_" #A "_" #Y, single_group<A, Y, Step<Y>, 8, vectors>) \
+  INSTANCE(op "_looped_" form "_" #A "_" #Y, looped<A, Y, Step<Y>, vectors>)                  \
+  INSTANCE(op "_two_phase_write_" form "_" #A "_" #Y, two_phase_write<A, Y, Step<Y>, vectors>)
 #define STRATEGIES(op, Step, A, Y)       \
   FORMS(op, Step, A, Y, "vec4", true)    \
   FORMS(op, Step, A, Y, "scalar", false) \
-  INSTANCE(op "_columns_" #A "_" #Y, columns<A, Y, Step>)
-#define REDUCE(op, Step, A)                                                  \
-  INSTANCE(op "_two_phase_reduce_vec4_" #A, two_phase_reduce<A, Step, true>) \
-  INSTANCE(op "_two_phase_reduce_scalar_" #A, two_phase_reduce<A, Step, false>)
+  INSTANCE(op "_columns_" #A "_" #Y, columns<A, Y, Step<Y>>)
+#define REDUCE(op, Step, A)                                                         \
+  INSTANCE(op "_two_phase_reduce_vec4_" #A, two_phase_reduce<A, Step<float>, true>) \
+  INSTANCE(op "_two_phase_reduce_scalar_" #A, two_phase_reduce<A, Step<float>, false>)
 #define REDUCED_ROWS(op, Step)         \
   STRATEGIES(op, Step, float, float)   \
   STRATEGIES(op, Step, half, half)     \

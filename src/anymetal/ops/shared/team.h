@@ -14,16 +14,18 @@ struct Team {
   uint simdgroups;  // of the threadgroup
 };
 
-// The sum over the team, for every thread of it. All threads of the team must come here, and
-// `scratch` has a place for each simdgroup.
-template <bool alone>
+// A place for each simdgroup, twice.
+constant constexpr uint scratch_places = 2 * most_simdgroups;
+
+// The sum over the team, for every thread of it. All threads of the team must come here. Two sums
+// that follow each other must use different halves of `scratch` (0 and 1): then one barrier a sum
+// is enough, since nobody writes to a half before all have read what was there.
+template <bool alone, uint half_of_scratch>
 inline float team_sum(float value, thread const Team& team, threadgroup float* scratch) {
   const float sum = simd_sum(value);
   if constexpr (alone) return sum;
+  scratch += half_of_scratch * most_simdgroups;
   if (team.lane == 0) scratch[team.simd] = sum;
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  const float others = team.lane < team.simdgroups ? scratch[team.lane] : 0.0f;
-  const float total = simd_sum(others);
-  threadgroup_barrier(mem_flags::mem_threadgroup);  // before the next sum writes
-  return total;
+  return simd_sum(team.lane < team.simdgroups ? scratch[team.lane] : 0.0f);
 }

@@ -2,18 +2,16 @@
 #pragma once
 #include <anymetal/entry.h>
 
-// The largest value that travels in the block; larger ones are read from device memory.
-constexpr unsigned AM_VALUE_BYTES = 64;
-
-// What the host fills for a launch (engines/cuda/block.py). A value is read where its address is 0.
-template <unsigned Buffers, unsigned Values, unsigned Arrays>
+// What the host fills for a launch (engines/cuda/block.py). A value is read where its address is 0;
+// one of more than ValueBytes is in device memory.
+template <unsigned Buffers, unsigned Values, unsigned Arrays, unsigned ValueBytes>
 struct am_block {
   unsigned grid[3];
   unsigned group_size[3];
   unsigned arrays[Arrays ? Arrays : 1];  // where each [[threadgroup(n)]] parameter begins
   unsigned long addresses[Buffers ? Buffers : 1];
   struct alignas(16) {
-    char bytes[AM_VALUE_BYTES];
+    char bytes[ValueBytes];
   } values[Values ? Values : 1];
 };
 
@@ -54,11 +52,13 @@ template <class Parameter>
 struct am_constant;
 template <class T>
 struct am_constant<const T&> {
-  static AM_INLINE auto from(unsigned long address, const void* value) -> decltype(auto) {
-    if constexpr (sizeof(T) > AM_VALUE_BYTES)
+  template <unsigned long ValueBytes>
+  static AM_INLINE auto from(unsigned long address, const char (&value)[ValueBytes])
+      -> decltype(auto) {
+    if constexpr (sizeof(T) > ValueBytes)
       return *static_cast<const T*>(am_address(address));
     else
-      return address ? am_read<T>(address) : T(*static_cast<const T*>(value));
+      return address ? am_read<T>(address) : T(*reinterpret_cast<const T*>(value));
   }
 };
 
