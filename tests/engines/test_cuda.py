@@ -16,7 +16,7 @@ from anymetal import compile_shader
 from anymetal.engines import choose, registry
 from anymetal.engines.compiler import Compiler
 from anymetal.engines.contract import PLAIN
-from anymetal.engines.cuda.block import VALUE_BYTES, Block, block_of
+from anymetal.engines.cuda.block import Block, block_of
 from anymetal.engines.cuda.executable import CudaExecutable
 from anymetal.errors import EngineError, LimitError
 from anymetal.nouns import Scalar, Source
@@ -95,8 +95,63 @@ def test_accesses_name_their_memory(sample: Compiler) -> None:
     ptx = built(sample, "rows", {"twice": True}).ptx
     kinds = set(re.findall(r"\b(?:ld|st)\.(\w+)", ptx))
     assert kinds == {"global", "shared", "param"}, kinds
-    assert "ld.global.v4.b32" in ptx
+    assert "ld.global.nc.v4.b32" in ptx  # x is only read
+    assert re.search(r"ld\.global\.b16", ptx)  # z is written too
     assert "st.global.v4.b32" in ptx
+
+
+FUNCTIONS = (
+    HEAD
+    + """
+kernel void functions(device const float* x, device float* y, uint i [[thread_position_in_grid]]) {
+  y[i] = EXP(x[i]);
+}
+kernel void held(device const float* x, device float* y, constant uint& n,
+                 uint i [[thread_position_in_grid]]) {
+  float kept[24];
+  for (uint j = 0; j < 24; ++j) kept[j] = j < n ? x[i * 24 + j] : 0.0f;
+  float sum = 0.0f;
+  for (uint j = 0; j < 24; ++j) sum += precise::exp(kept[j]);
+  for (uint j = 0; j < 24; ++j) y[i * 24 + j] = kept[j] / sum;
+}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "fast_math", "hardware"),
+    [
+        ("exp", False, False),
+        ("precise::exp", True, False),
+        ("fast::exp", False, True),
+        ("exp", True, True),
+    ],
+)
+def test_fast_functions_are_the_hardwares(call: str, fast_math: bool, hardware: bool) -> None:
+    compiler = Compiler(Source(FUNCTIONS, defines=(("EXP", call),), fast_math=fast_math))
+    assert ("ex2.approx" in built(compiler, "functions").ptx) == hardware
+
+
+def test_arrays_of_a_thread_are_registers() -> None:
+    ptx = built(Compiler(Source(FUNCTIONS, defines=(("EXP", "exp"),))), "held").ptx
+    assert ".local" not in ptx
+
+
+def test_pointers_that_may_be_of_either_buffer_are_not_read_only() -> None:
+    text = (
+        HEAD
+        + """
+kernel void either(device const float* x, device float* y, constant bool& which,
+                   uint i [[thread_position_in_grid]]) {
+  device const float* from = which ? x : y;
+  float sum = 0.0f;
+  for (uint j = 0; j < i; ++j, ++from) sum += *from;
+  y[i] = sum;
+}
+"""
+    )
+    ptx = built(Compiler(Source(text)), "either").ptx
+    assert "ld.global.nc" not in ptx.replace("ld.global.nc.b8", "")  # `which` itself
 
 
 def test_collectives_are_shuffles_and_votes(sample: Compiler) -> None:
@@ -131,7 +186,7 @@ def test_places_in_a_block_follow_one_another(arrays: int) -> None:
     block = Block(3, (1, 2), tuple(range(arrays)))
     assert block.addresses_at % 8 == block.values_at % 16 == 0
     assert block.buffer_at(block.addresses_at + 8) == 1
-    assert block.buffer_at(block.values_at + VALUE_BYTES) == 2
+    assert block.buffer_at(block.values_at + block.value_bytes) == 2
     assert block.buffer_at(0) is None
 
 

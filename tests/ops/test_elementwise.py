@@ -13,6 +13,7 @@ from judging import doubled, judge
 
 from anymetal import ops
 from anymetal.ops.declare import variants
+from anymetal.policy.policy import override
 
 Function = Callable[..., torch.Tensor]
 
@@ -39,6 +40,16 @@ def test_extreme_values_are_torchs(name: str, dtype: torch.dtype) -> None:
     mine, torchs = PAIRS[name]
     x = torch.tensor(EXTREMES + SPECIAL).to(dtype)
     judge(mine(x), torchs(doubled(x)), torchs(x), name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_eight_elements_a_thread(dtype: torch.dtype) -> None:
+    gate, up = (torch.randn(3, 83).to(dtype) for _ in range(2))
+    exact = F.silu(doubled(gate)) * doubled(up)
+    with override("swiglu", "elementwise", width=8), variants.recorded() as keys:
+        judge(ops.swiglu(gate, up), exact, F.silu(gate) * up, "swiglu")
+        ops.swiglu(gate.flatten()[4:], up.flatten()[4:])
+    assert [key.rsplit("/", 1)[1] for key in keys] == ["vec8", "vec4"]
 
 
 @each_function

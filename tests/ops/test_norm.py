@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from judging import judge
+from judging import doubled, judge
 
 import anymetal
 from anymetal import ops
@@ -40,6 +40,16 @@ def forced(strategy: str) -> Iterator[int]:
         else:
             stack.enter_context(override(strategy="two_phase", max_rows=0))
         yield 616
+
+
+@each_kind
+def test_longer_rows_in_registers(kind: str) -> None:
+    """As an NVIDIA GPU holds them."""
+    x, parameters = torch.randn(3, 1500) + 7, parameters_for(kind, 1500)
+    with override(strategy="single_group", group_size=64, held=32):
+        result = norm_of(kind, x, *parameters)
+    exact = torch_norm(kind, doubled(x), *(doubled(p) for p in parameters))
+    judge(result, exact, torch_norm(kind, x, *parameters), kind)
 
 
 def norm_of(kind: str, x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
@@ -142,8 +152,8 @@ def test_frozen_parameters_cost_nothing() -> None:
     with watched() as launches:
         ops.rms_norm(x, weight).sum().backward()
     assert [launch.kernel for launch in launches] == [
-        "rms_norm_single_group_vec4_float",
-        "rms_norm_backward_single_group_vec4_float",
+        "rms_norm_single_group_16_vec4_float",
+        "rms_norm_backward_single_group_16_vec4_float",
     ]
 
 

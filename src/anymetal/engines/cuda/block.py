@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from anymetal.nouns import Argument, EntryPoint, Parameter
 
-# A kernel takes 4 KiB of arguments: few values may be large.
+# A kernel takes 4 KiB of arguments, so few values may be large; and an array in one that is indexed
+# at run time would be copied to local memory, so none is very large.
 _FEW_VALUES = 8
-_BYTES_OF_FEW, _BYTES_OF_MANY = 256, 64
+_BYTES_OF_FEW, _BYTES_OF_MANY = 96, 64
 _SHAPE_BYTES = 24  # grid and group_size
 _VALUE_ALIGNMENT = 16
 

@@ -101,7 +101,7 @@ class CudaExecutable:
                 raise LimitError(f"{self.name}: no code for threadgroups of {width} threads")
             return limited
         alone = 2 * width * liked.registers > driver.REGISTERS
-        if alone and _WIDE <= width and 2 * width <= driver.REGISTERS // _FEWEST_REGISTERS:
+        if alone and width >= _WIDE and 2 * width <= driver.REGISTERS // _FEWEST_REGISTERS:
             return self._loaded_for(device, 2 * width)
         return liked
 

@@ -80,5 +80,5 @@ def _sources(definition: Instruction) -> list[str] | None:
     if definition.opcode == "select":
         return [operand.text for operand in definition.operands[1:]]
     if definition.opcode == "phi":
-        return [operand.text for operand, _ in definition.incoming]
+        return [operand.text for operand, _ in definition.incoming()]
     return None

@@ -49,9 +49,12 @@ template <typename T, typename F, uint width>
   x += in_grid.y * rows.strides[0] + column;
   y += in_grid.y * rows.strides[1] + column;
   if (column + width <= rows.columns) {
-    auto values = Parts<width>::load(x);
-    for (thread auto& value : values.values) value = F::template of<T>(value);
-    values.store(y);
+    if constexpr (width == 8) {
+      const Eight v = Eight::load(x);
+      Eight::store(y, F::template of<T>(v.low), F::template of<T>(v.high));
+    } else {
+      Width<width>::store(y, F::template of<T>(Width<width>::load(x)));
+    }
     return;
   }
   for (uint i = 0; i < rows.columns - column; ++i) y[i] = T(F::template of<T>(float(x[i])));
@@ -66,11 +69,13 @@ template <typename T, typename F, uint width>
   b += in_grid.y * rows.strides[1] + column;
   y += in_grid.y * rows.strides[2] + column;
   if (column + width <= rows.columns) {
-    auto first = Parts<width>::load(a);
-    const auto second = Parts<width>::load(b);
-    for (uint i = 0; i < first.count; ++i)
-      first.values[i] = F::template of<T>(first.values[i], second.values[i]);
-    first.store(y);
+    if constexpr (width == 8) {
+      const Eight v = Eight::load(a), w = Eight::load(b);
+      Eight::store(y, F::template of<T>(v.low, w.low), F::template of<T>(v.high, w.high));
+    } else {
+      const auto v = Width<width>::load(a);
+      Width<width>::store(y, F::template of<T>(v, Width<width>::load(b)));
+    }
     return;
   }
   for (uint i = 0; i < rows.columns - column; ++i)
@@ -92,16 +97,19 @@ template <typename T, typename F, uint width>
   gate_gradient += in_grid.y * rows.strides[3] + column;
   up_gradient += in_grid.y * rows.strides[4] + column;
   if (column + width <= rows.columns) {
-    auto dy = Parts<width>::load(gradient);
-    auto g = Parts<width>::load(gate);
-    const auto u = Parts<width>::load(up);
-    for (uint i = 0; i < g.count; ++i) {
-      const auto of_gate = dy.values[i] * u.values[i] * F::template slope<T>(g.values[i]);
-      dy.values[i] *= F::template of<T>(g.values[i]);
-      g.values[i] = of_gate;
+    if constexpr (width == 8) {
+      const Eight dy = Eight::load(gradient), g = Eight::load(gate), u = Eight::load(up);
+      Eight::store(gate_gradient, dy.low * u.low * F::template slope<T>(g.low),
+                   dy.high * u.high * F::template slope<T>(g.high));
+      Eight::store(up_gradient, dy.low * F::template of<T>(g.low),
+                   dy.high * F::template of<T>(g.high));
+    } else {
+      const auto dy = Width<width>::load(gradient);
+      const auto g = Width<width>::load(gate);
+      const auto u = Width<width>::load(up);
+      Width<width>::store(gate_gradient, dy * u * F::template slope<T>(g));
+      Width<width>::store(up_gradient, dy * F::template of<T>(g));
     }
-    g.store(gate_gradient);
-    dy.store(up_gradient);
     return;
   }
   for (uint i = 0; i < rows.columns - column; ++i) {

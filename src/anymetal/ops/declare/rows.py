@@ -74,7 +74,9 @@ def plan_rows(
         return Plan("single_simdgroup", short, rows, columns, SIMDGROUP)
     medium = choice("single_group", "medium_rows")
     if columns <= medium.group_size * held(medium):
-        simdgroups = -(-columns // (SIMDGROUP * held(medium)))  # no more than have something to hold
+        simdgroups = -(
+            -columns // (SIMDGROUP * held(medium))
+        )  # no more than have something to hold
         return Plan("single_group", medium, rows, columns, simdgroups * SIMDGROUP)
     few = choice("two_phase", "few_long_rows")
     chunk = -(-few.values["chunk"] // STEP) * STEP  # chunks start at whole vectors

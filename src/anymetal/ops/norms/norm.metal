@@ -47,34 +47,32 @@ template <typename T, typename N, bool residual, bool alone, uint held_elements,
   sum += row * sizes.y;
 
   constexpr uint steps = held_elements / width;
-  typename W::template stored<T> stored[steps], added[residual ? steps : 1];
-  for (uint step = 0; step < steps; ++step) {
-    const uint i = (step * team.size + team.index) * width;
-    const uint inside = i < sizes.columns ? i : 0;  // without a branch, so that no load waits
-    stored[step] = W::load_stored(x + inside);
-    if constexpr (residual) added[step] = W::load_stored(other + inside);
-  }
   using V = typename W::type;
   V held[steps];
-  for (uint step = 0; step < steps; ++step) {
-    const uint i = (step * team.size + team.index) * width;
-    held[step] = V(stored[step]);
-    if constexpr (residual) {
-      const V total = held[step] + V(added[step]);
-      if (i < sizes.columns) W::store(sum + i, total);
-      held[step] = W::template rounded<T>(total);
+  const bool whole = !residual && sizes.columns == steps * team.size * width;
+  if (whole) {
+    // Without branches: a conversion behind one waits for its load there.
+#pragma unroll
+    for (uint step = 0; step < steps; ++step)
+      held[step] = W::load(x + (step * team.size + team.index) * width);
+  }
+  const float shift = first_of<N, residual>(x, other, team);
+  if (!whole) {
+#pragma unroll
+    for (uint step = 0; step < steps; ++step) {
+      const uint i = (step * team.size + team.index) * width;
+      held[step] = i < sizes.columns ? read<residual, width>(x, other, sum, i) : V(shift);
     }
   }
-  const float shift = first_of<N, residual>(x, other, team);  // after the loads: it has to wait
   const Moments moments =
       held_moments<N, alone, steps>(held, shift, width, sizes.columns, sizes.eps, team, scratch);
+#pragma unroll
   for (uint step = 0; step < steps; ++step) {
     const uint i = (step * team.size + team.index) * width;
-    if (i < sizes.columns) {
-      const auto normal = held[step] * moments.reciprocal;
-      const auto w = weight_at<N, width>(weight, row, i, sizes);
-      W::store(y + i, fma(normal, w, bias_at<N, width>(bias, row, i, sizes)));
-    }
+    if (i >= sizes.columns) break;
+    const auto w = weight_at<N, width>(weight, row, i, sizes);
+    const auto b = bias_at<N, width>(bias, row, i, sizes);
+    W::store(y + i, fma(held[step] * moments.reciprocal, w, b));
   }
 }
 

@@ -88,9 +88,7 @@ class Norm:
     def plan(self, tensor: Tensor) -> Plan:
         """The rung of the ladder for rows of a tensor of this dtype and device."""
         rows, columns = self.sizes.rows, self.sizes.columns
-        return plan_rows(
-            self.operator, tensor, rows, columns, lambda choice: choice.values["held"]
-        )
+        return plan_rows(self.operator, tensor, rows, columns, lambda choice: choice.values["held"])
 
     def _width(self, plan: Plan, rows: list[DenseRows], parameters: list[Optional]) -> int:
         """4 where rows, chunks and weights all divide into aligned vectors."""

@@ -130,27 +130,26 @@ inline Moments finished(float shift, float2 mean_and_squares, uint columns, floa
 // All moments below end with a sum in half 1 of the scratch memory.
 
 // The moments of a row that the team holds, `steps` vectors a thread: two passes over registers,
-// which leave there the differences from the mean.
+// which leave there the differences from the mean. Past the end of the row stands `shift`.
 template <typename N, bool alone, uint steps, typename V>
 inline Moments held_moments(thread V* held, float shift, uint width, uint columns, float eps,
                             thread const Team& team, threadgroup float* scratch) {
   float mean = 0.0f;
   if constexpr (N::centred) {
     V sum = V(0.0f);
+#pragma unroll
     for (uint step = 0; step < steps; ++step) {
-      if ((step * team.size + team.index) * width < columns) {
-        held[step] -= shift;
-        sum += held[step];
-      }
+      held[step] -= shift;
+      sum += held[step];
     }
     mean = team_sum<alone, 0>(sum_of(sum), team, scratch) / float(columns);
   }
   V squares = V(0.0f);
+#pragma unroll
   for (uint step = 0; step < steps; ++step) {
-    if ((step * team.size + team.index) * width < columns) {
-      if constexpr (N::centred) held[step] -= mean;
+    if constexpr (N::centred) held[step] -= mean;
+    if ((step * team.size + team.index) * width < columns)
       squares = fma(held[step], held[step], squares);
-    }
   }
   const float total = team_sum<alone, 1>(sum_of(squares), team, scratch);
   return finished(shift, float2(mean, total), columns, eps);

@@ -32,22 +32,15 @@ inline Four four_of(uint step, uint in_row, uint threads, uint end) {
 }
 
 template <bool vectors, typename T>
-inline vec<T, 4> load_four(device const T* row, Four at, float outside) {
-  vec<T, 4> values = vec<T, 4>(T(outside));
+inline float4 load_four(device const T* row, Four at, float outside) {
+  float4 values = float4(outside);
   if (vectors) {
-    const bool inside = at.first < at.end;
-    if constexpr (sizeof(T) == 4) {
-      if (inside) values = Width<4>::load_stored(row + at.first);
-      return values;
-    }
-    // A conversion follows. It would stand behind a branch too, and wait for its load there;
-    // without one the loads of all steps are on their way at once.
-    const vec<T, 4> found = Width<4>::load_stored(row + (inside ? at.first : 0));
-    return inside ? found : values;
+    if (at.first < at.end) values = Width<4>::load(row + at.first);
+    return values;
   }
   for (uint i = 0; i < 4; ++i) {
     const uint index = at.first + i * at.next;
-    if (index < at.end) values[i] = row[index];
+    if (index < at.end) values[i] = float(row[index]);
   }
   return values;
 }
@@ -101,15 +94,17 @@ template <typename A, typename Y, typename Step, uint steps, bool vectors>
   y += row * rows.strides[2];
   const uint count = min(steps, steps_of(rows.columns, 32));
   float4 first[steps], second[steps];
+#pragma unroll
   for (uint i = 0; i < steps; ++i) {
     if (i < count) {
       const Four at = four_of<vectors>(i, lane, 32, rows.columns);
-      first[i] = float4(load_four<vectors>(a, at, Step::outside()));
-      second[i] = float4(load_four<vectors>(b, at, Step::outside()));
+      first[i] = load_four<vectors>(a, at, Step::outside());
+      second[i] = load_four<vectors>(b, at, Step::outside());
     }
   }
   const float2 own = Step::template add_all<steps>(first, second, count);
   const float2 state = Step::of_held(own, Step::finish(Step::merge_simdgroup(own)));
+#pragma unroll
   for (uint i = 0; i < steps; ++i)
     if (i < count)
       store_four<vectors>(y, four_of<vectors>(i, lane, 32, rows.columns),
@@ -131,14 +126,27 @@ template <typename A, typename Y, typename Step, uint steps, bool vectors>
   b += group.y * rows.strides[1];
   y += group.y * rows.strides[2];
   float4 first[steps], second[steps];
-  for (uint i = 0; i < steps; ++i) {
-    const Four at = four_of<vectors>(i, in_group, threads.x, rows.columns);
-    first[i] = float4(load_four<vectors>(a, at, Step::outside()));
-    second[i] = float4(load_four<vectors>(b, at, Step::outside()));
+  if (vectors && sizeof(A) == 2 && rows.columns == steps * threads.x * 4) {
+    // A conversion behind a branch waits for its load there; without branches the loads of all
+    // steps are on their way at once.
+#pragma unroll
+    for (uint i = 0; i < steps; ++i) {
+      const uint at = (i * threads.x + in_group) * 4;
+      first[i] = Width<4>::load(a + at);
+      second[i] = Width<4>::load(b + at);
+    }
+  } else {
+#pragma unroll
+    for (uint i = 0; i < steps; ++i) {
+      const Four at = four_of<vectors>(i, in_group, threads.x, rows.columns);
+      first[i] = load_four<vectors>(a, at, Step::outside());
+      second[i] = load_four<vectors>(b, at, Step::outside());
+    }
   }
   const float2 own = Step::template add_all<steps>(first, second, steps);
   const float2 all = merge_threadgroup<Step>(own, partial, lane, simd, simds);
   const float2 state = Step::of_held(own, Step::finish(all));
+#pragma unroll
   for (uint i = 0; i < steps; ++i)
     store_four<vectors>(y, four_of<vectors>(i, in_group, threads.x, rows.columns),
                         Step::held_result(state, first[i], second[i]));
@@ -152,8 +160,8 @@ inline float2 add_row(device const A* a, device const A* b, uint columns, uint i
   for (uint i = 0; i < steps_of(columns, threads); ++i) {
     const Four at = four_of<vectors>(i, in_group, threads, columns);
     if (at.first < columns)
-      state = Step::add(state, float4(load_four<vectors>(a, at, Step::outside())),
-                        float4(load_four<vectors>(b, at, Step::outside())));
+      state = Step::add(state, load_four<vectors>(a, at, Step::outside()),
+                        load_four<vectors>(b, at, Step::outside()));
   }
   return state;
 }
@@ -164,8 +172,8 @@ inline void write_row(float2 state, device const A* a, device const A* b, device
   for (uint i = 0; i < steps_of(columns, threads); ++i) {
     const Four at = four_of<vectors>(i, in_group, threads, columns);
     store_four<vectors>(y, at,
-                        Step::result(state, float4(load_four<vectors>(a, at, Step::outside())),
-                                     float4(load_four<vectors>(b, at, Step::outside()))));
+                        Step::result(state, load_four<vectors>(a, at, Step::outside()),
+                                     load_four<vectors>(b, at, Step::outside())));
   }
 }
 

@@ -1,6 +1,4 @@
-// One value or four neighbouring ones, as float: the same kernel text for both widths. What a
-// thread keeps is best loaded as it is stored, all of it, and converted then: a conversion waits
-// for its load, and the loads behind it with it.
+// One value or four neighbouring ones, as float: the same kernel text for both widths.
 #pragma once
 #include "shared/types.h"
 
@@ -10,12 +8,6 @@ struct Width;
 template <>
 struct Width<1> {
   using type = float;
-  template <typename T>
-  using stored = T;
-  template <typename T>
-  static T load_stored(device const T* from) {
-    return *from;
-  }
   template <typename T>
   static float load(device const T* from) {
     return float(*from);
@@ -36,14 +28,8 @@ template <>
 struct Width<4> {
   using type = float4;
   template <typename T>
-  using stored = vec<T, 4>;
-  template <typename T>
-  static vec<T, 4> load_stored(device const T* from) {
-    return *reinterpret_cast<device const vec<T, 4>*>(from);
-  }
-  template <typename T>
   static float4 load(device const T* from) {
-    return float4(load_stored(from));
+    return float4(*reinterpret_cast<device const vec<T, 4>*>(from));
   }
   template <typename T>
   static void store(device T* to, float4 value) {
@@ -55,36 +41,29 @@ struct Width<4> {
   }
 };
 
-// `width` neighbouring elements as one vector or several: 8 elements of 16 bits are one access of
-// 16 bytes. The pointer must be aligned to all of them.
-template <uint width>
-struct Parts {
-  static constexpr constant uint count = width > 4 ? width / 4 : 1;
-  using Part = Width<width / count>;
-  using type = typename Part::type;
-  type values[count];
+// Eight neighbouring elements; of 16 bits they are one access of 16 bytes. The pointer must be
+// aligned to all of them.
+struct Eight {
+  float4 low;
+  float4 high;
 
   template <typename T>
-  static Parts load(device const T* from) {
-    Parts parts;
-    if constexpr (width == 8 && sizeof(T) == 2) {
+  static Eight load(device const T* from) {
+    if constexpr (sizeof(T) == 2) {
       const uint4 words = *reinterpret_cast<device const uint4*>(from);
-      parts.values[0] = float4(as_type<vec<T, 4>>(words.xy));
-      parts.values[1] = float4(as_type<vec<T, 4>>(words.zw));
-    } else {
-      for (uint i = 0; i < count; ++i) parts.values[i] = Part::load(from + i * 4);
+      return {float4(as_type<vec<T, 4>>(words.xy)), float4(as_type<vec<T, 4>>(words.zw))};
     }
-    return parts;
+    return {Width<4>::load(from), Width<4>::load(from + 4)};
   }
 
   template <typename T>
-  void store(device T* to) const thread {
-    if constexpr (width == 8 && sizeof(T) == 2) {
-      const uint2 low = as_type<uint2>(vec<T, 4>(values[0]));
-      const uint2 high = as_type<uint2>(vec<T, 4>(values[1]));
-      *reinterpret_cast<device uint4*>(to) = uint4(low, high);
+  static void store(device T* to, float4 low, float4 high) {
+    if constexpr (sizeof(T) == 2) {
+      const uint2 first = as_type<uint2>(vec<T, 4>(low));
+      *reinterpret_cast<device uint4*>(to) = uint4(first, as_type<uint2>(vec<T, 4>(high)));
     } else {
-      for (uint i = 0; i < count; ++i) Part::store(to + i * 4, values[i]);
+      Width<4>::store(to, low);
+      Width<4>::store(to + 4, high);
     }
   }
 };

@@ -28,10 +28,12 @@ struct Forward {
   template <uint steps>
   static float2 add_all(thread float4* x, thread const float4*, uint count) {
     float largest = -INFINITY;
+#pragma unroll
     for (uint i = 0; i < steps; ++i)
       if (i < count) largest = fast::max(largest, largest_of(x[i]));
     const float base = base_of(largest);
     float sum = 0.0f;
+#pragma unroll
     for (uint i = 0; i < steps; ++i) {
       if (i < count) {
         const float4 exponential = Exact::exponential(x[i] - base);
@@ -80,6 +82,7 @@ struct Backward {
   template <uint steps>
   static float2 add_all(thread const float4* gradient, thread const float4* output, uint count) {
     float2 state = begin();
+#pragma unroll
     for (uint i = 0; i < steps; ++i)
       if (i < count) state = add(state, gradient[i], output[i]);
     return state;
