@@ -202,8 +202,9 @@ template <typename T> bool is_uniform(T) { return is_same_v<T, uniform<int>>; }
     assert values_of("int", expressions, prelude).tolist() == [8, 6, 1, 0, 12, 7]
 
 
-def test_assert_is_compiled_but_not_evaluated() -> None:
-    prelude = "int fails(thread int& count) { assert(++count < 0); assert(false); return count; }"
+def test_assert_is_compiled_but_with_ndebug_not_evaluated() -> None:
+    prelude = "#define NDEBUG\n#include <metal_assert>\n"
+    prelude += "int fails(thread int& count) { assert(++count < 0); assert(false); return count; }"
     prelude += "\nint none() { int count = 3; return fails(count); }"
     assert values_of("int", ["none()"], prelude).tolist() == [3]
     assert refusal("assert(undeclared_name);") is not None
