@@ -217,8 +217,12 @@ def test_lora_trains_its_own_weights_alone(llama: Any) -> None:
     handle = patch.transformers(llama, lora={"rank": 4, "alpha": 8, "targets": ["q_proj"]})
     trained = [name for name, p in llama.named_parameters() if p.requires_grad]
     assert len(trained) == 4 and all(name.endswith(("q_proj.a", "q_proj.b")) for name in trained)
+    once = traces(llama)
+    assert patch.transformers(llama, lora={"targets": ["q_proj"]}).count == 0
+    assert_same(traces(llama), once)
     second = patch.transformers(llama, lora=4, skip=patch.GROUPS)
     assert second.count == 6  # k, v and o of two layers
+    assert sum(p.requires_grad for p in llama.parameters()) == 16
     torch.testing.assert_close(llama(**given).logits, expected, rtol=1e-4, atol=1e-4)
     llama.train()(**given).loss.backward()
     assert all(p.grad is not None for p in llama.parameters() if p.requires_grad)

@@ -49,13 +49,18 @@ def patch_lora(handle: Handle, model: nn.Module, lora: int | Mapping[str, Any]) 
             f" targets, got {', '.join(options)}"
         )
     found = [one for one in _layers(model) if one[2] in targets]
-    if not found:
+    adapted = {name: one for name, one in model.named_modules() if isinstance(one, LoRALinear)}
+    again = [name for name in adapted if name.rpartition(".")[2] in targets]
+    for name in again:
+        handle.left(name, "Linear (LoRA)", "patched already")
+    if not found and not again:
         names = sorted({key for _, _, key, _ in _layers(model)})
         raise ValueError(
             f"transformers: no linear layer is called {', '.join(targets)}; this model has"
             f" {', '.join(names) or 'none'}. Name them in lora={{'targets': [...]}}"
         )
-    handle.freeze(model.parameters())
+    own = {id(weight) for one in adapted.values() for weight in (one.a, one.b)}
+    handle.freeze(weight for weight in model.parameters() if id(weight) not in own)
     for name, parent, key, layer in found:
         made = LoRALinear(layer, rank, alpha)
         _replace(handle, name, parent, key, made, "Linear (LoRA)", "ops.lora_linear")

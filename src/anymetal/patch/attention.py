@@ -56,6 +56,7 @@ def attention(
     known = more.get("position_bias") is None and more.get("cache") is None
     narrow = max(query.shape[-1], value.shape[-1]) <= MOST_WIDTH
     if not known:
+        more |= {"softcap": softcap, "s_aux": s_aux}  # which it refuses where they are given
         return _of_torch(
             module, query, key, value, attention_mask, dropout, scaling, is_causal, more
         )
