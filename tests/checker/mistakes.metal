@@ -62,6 +62,10 @@ kernel void volume(device float* y, constant uint3& size, uint i [[thread_positi
   y[i] = size.x * size.y * size.z;
 }
 
+kernel void turn(device float* y, constant float3x3& by, uint i [[thread_position_in_grid]]) {
+  y[i] = by[2].z;
+}
+
 kernel void corner(device float* y, constant int (&at)[3], uint i [[thread_position_in_grid]]) {
   y[i] = at[0] + at[1] + at[2];
 }

@@ -225,6 +225,10 @@ ARGUMENTS = [
         "four numbers for three", "argument_size", "error",
         call("corner", Y, [1, 2, 3, 4], arg_casts="int32"), CORNER, "gets 4 numbers, int[3] has 3",
     ),
+    Mistake(
+        "columns of three without their fourth", "argument_size", "error",
+        call("turn", Y, [1.0] * 9), call("turn", Y, [1.0] * 12), "gets 9 numbers, float3x3 has 12",
+    ),
     Mistake("one number for three", "argument_size", "error", call("volume", Y, 2), VOLUME),
     Mistake(
         "bytes of an older struct", "argument_size", "error",

@@ -68,12 +68,20 @@ def _wrong_length(
         if len(items) * view.element_size < declared.element_size:
             yield _too_short(checked, view, declared, len(items) * view.element_size)
         return
-    expected = int(pointers[1]) if pointers else numbers.count if numbers else 0
-    # A vector of three has room for a fourth.
-    if len(items) != expected and not (declared.type.endswith("3") and len(items) == 4):
+    counts = {int(pointers[1])} if pointers else _counts(declared)
+    if len(items) not in counts:
         what = "tensors" if isinstance(items[0], torch.Tensor) else "numbers"
-        message = f"gets {len(items)} {what}, {declared.type} has {expected}"
+        message = f"gets {len(items)} {what}, {declared.type} has {min(counts)}"
         yield suspicion(checked, view, "argument_size", message)
+
+
+def _counts(declared: Argument) -> set[int]:
+    """How many numbers fill a parameter: each vector of three has room for a fourth, and one alone
+    may leave it out."""
+    numbers = numbers_of(declared.type)
+    assert numbers is not None
+    places = declared.element_size // numbers.scalar.size
+    return {places, 3} if numbers.count == 3 else {places}
 
 
 def _hint(declared: Argument) -> str:

@@ -23,7 +23,7 @@ from anymetal.checker.views import BufferView
 from anymetal.nouns import Argument, Field
 from anymetal.passes.provenance import Root
 
-_STRIDES = re.compile(r"stride|pitch|(^|_)ld([a-z]|_|$)|(^|_)steps?($|_)", re.IGNORECASE)
+_STRIDES = re.compile(r"stride|pitch|trans|(^|_)ld([a-z]|_|$)|(^|_)steps?($|_)", re.IGNORECASE)
 _MOST_NUMBERS = 64  # a tensor with more elements is data, and not a list of sizes
 
 
@@ -35,10 +35,10 @@ def wrong_layouts(checked: CheckedProgram, views: Sequence[BufferView]) -> Itera
         if takes_strides(checked, views, view.tensor):
             continue
         if 0 in _steps(view.tensor):
-            words = "has fewer elements in memory than its shape says"
+            words = "there are fewer elements in memory than the shape says"
             yield _suspicion(checked, view, words, only_with="out_of_bounds")
         elif gaps_of(view) is None and _is_at_odds(checked, view, views):
-            yield _suspicion(checked, view, "is read in the order of memory, which is another")
+            yield _suspicion(checked, view, "it sees the elements in another order")
 
 
 def _suspicion(
@@ -46,8 +46,8 @@ def _suspicion(
 ) -> Suspicion:
     found = suspicion(
         checked, view, "layout",
-        f"{words}: shape {tuple(view.tensor.shape)}, strides {view.tensor.stride()}, and the"
-        " kernel takes no strides",
+        f"is not contiguous (shape {tuple(view.tensor.shape)}, strides {view.tensor.stride()}), and"
+        f" the kernel takes no strides: {words}",
         f"Pass {view.name}.contiguous(), or pass the strides to the kernel and use them.",
         "warning",
     )  # fmt: skip
