@@ -22,7 +22,9 @@ kernel void wild(device const ulong* x, device float* y, uint i [[thread_positio
     )
     addresses = torch.tensor([123456789, 99999], dtype=torch.int64)
     with anymetal.check(outputs=()) as report:
-        anymetal.compile_shader(source).wild(addresses, torch.zeros(4), threads=4)
+        anymetal.compile_shader(source, name="wild.metal").wild(
+            addresses, torch.zeros(4), threads=4
+        )
     assert [(f.kind, f.line) for f in report.findings] == [
         ("out_of_bounds", 6),
         ("out_of_bounds", 7),
@@ -41,7 +43,7 @@ float walk(device float* p, uint n) {
 kernel void go(device float* x, device float* y, constant uint& n,
                uint i [[thread_position_in_grid]]) { y[i] = walk(x, n); }"""
     )
-    kernel = anymetal.compile_shader(source).go
+    kernel = anymetal.compile_shader(source, name="walk.metal").go
     out = torch.zeros(4)
     with anymetal.check() as silent:
         kernel(torch.ones(10), out, 9, threads=4)
