@@ -11,6 +11,8 @@ import torch.nn.functional as F
 
 import anymetal
 from anymetal import ops
+from anymetal.ops.declare import OPERATORS
+from anymetal.ops.indexing.places import add_into
 
 INDEX = torch.tensor([0, 2, 2, 5, 1, 1, 3, 0, 2, 4])
 
@@ -110,9 +112,28 @@ def test_atomics_are_silent_under_the_checker() -> None:
     assert not report.findings, report
 
 
+def test_rows_are_added_in_one_order() -> None:
+    """Without being asked for: sorted rows were faster than atomics."""
+    index = torch.randint(0, 9, (501,), generator=torch.Generator().manual_seed(3))
+    values = random(501, 33)
+    once, again = (ops.index_add(torch.zeros(9, 33), 0, index, values) for _ in range(2))
+    assert "/sorted/" in str(ops.variants.last())
+    assert torch.equal(once, again)
+    by_atomics = torch.zeros(9, 33)
+    operator = OPERATORS["index_add"]
+    with anymetal.check(outputs=()) as report:
+        add_into(operator, by_atomics, 0, index, values, each=False, by="atomics")
+    assert "/atomic/" in str(ops.variants.last())
+    assert not report.findings, report
+    exact = torch.zeros(9, 33, dtype=torch.float64).index_add(0, index, values.double())
+    for found in (once, by_atomics):
+        torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("columns", [3, 17])
 @pytest.mark.parametrize("wrong", [6, -1, 2**33])
-def test_index_out_of_range_is_an_error(wrong: int) -> None:
-    x, index = random(6, 3), torch.tensor([0, wrong])
+def test_index_out_of_range_is_an_error(wrong: int, columns: int) -> None:
+    x, index = random(6, columns), torch.tensor([0, wrong])
     said = rf"index {wrong} is out of (bounds|range)"
     calls: dict[str, Any] = {
         "index_select": lambda: ops.index_select(x, 0, index),

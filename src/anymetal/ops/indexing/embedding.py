@@ -12,9 +12,9 @@ from anymetal.ops.declare import Call, Case, Cost, Gradients, operator
 from anymetal.ops.declare.checks import check_input
 from anymetal.ops.indexing.indexing import index_add, index_select
 from anymetal.ops.indexing.places import check_index, take_into
+from anymetal.ops.indexing.table_gradient import NO_PADDING, table_gradient
 
 SOURCE = "indexing.metal"
-NO_PADDING = -1
 Tensor = torch.Tensor
 
 
@@ -49,18 +49,11 @@ def check_table(name: str, weight: Tensor) -> None:
         )
 
 
-def table_gradient(
-    rows: Tensor, index: Tensor, shape: torch.Size, padding: int, by_frequency: bool
-) -> Tensor:
-    """Gradients of a table's rows, added up where an index is met more than once."""
-    flat = index.reshape(-1)
-    if by_frequency:
-        ones = torch.ones(flat.shape, device=flat.device)
-        counts = index_add(torch.zeros(shape[0], device=flat.device), 0, flat, ones)
-        rows = (rows.float() / index_select(counts, 0, flat)[:, None]).to(rows.dtype)
-    if padding != NO_PADDING:
-        rows = rows.masked_fill((flat == padding)[:, None], 0)
-    return index_add(rows.new_zeros(shape), 0, flat, rows)
+def over_frequencies(index: Tensor, rows: int) -> Tensor:
+    """One over how often each index is met."""
+    ones = torch.ones(index.shape, device=index.device)
+    counts = index_add(torch.zeros(rows, device=index.device), 0, index, ones)
+    return 1 / index_select(counts, 0, index)
 
 
 def _case(indices: Sequence[int], rows: int, columns: int, **named: Any) -> Case:
@@ -119,9 +112,11 @@ def _(
 
 @_embedding.backward(keep=["input"])
 def _(call: Call, grad: Tensor) -> Gradients:
-    shape = call.like("weight").shape
-    rows = grad.reshape(call.input.numel(), shape[1])
-    found = table_gradient(rows, call.input, shape, call.padding, call.scale_grad_by_freq)
+    rows, columns = call.like("weight").shape
+    flat = call.input.reshape(-1)
+    scales = over_frequencies(flat, rows) if call.scale_grad_by_freq else None
+    given = grad.reshape(len(flat), columns)
+    found = table_gradient(given, flat, rows, scales=scales, padding=call.padding)
     return {"weight": found}
 
 

@@ -8,25 +8,26 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from anymetal.nouns import SIMDGROUP
 from anymetal.ops.declare import Call, Case, Cost, Gradients, operator, variants
 from anymetal.ops.declare.checks import check_like, check_shape
 from anymetal.ops.declare.elementwise import choice_for
-from anymetal.ops.declare.layout import group_shape
 from anymetal.ops.indexing.embedding import (
-    NO_PADDING,
     check_table,
+    over_frequencies,
     padding_of,
     refuse,
-    table_gradient,
 )
 from anymetal.ops.indexing.indexing import index_select, scatter_add
-from anymetal.ops.indexing.places import check_index
+from anymetal.ops.indexing.places import check_index, rows_of
+from anymetal.ops.indexing.table_gradient import NO_PADDING, table_gradient
 from anymetal.ops.losses.targets import words_of
 
 SOURCE = "embedding.metal"
 MODES = ("sum", "mean", "max")
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
+_COLUMNS = 128  # of a simdgroup, as embedding.metal has it
 
 
 def _reference(
@@ -120,6 +121,7 @@ def _case(
     cases=[
         _case((0,), 5, 4, (), "sum"),
         _case((31,), 7, 33, (0, 3, 3, 20), "sum", weights=True),
+        _case((9, 7), 11, 150, None, "sum", weights=True),
         _case((4, 5), 9, 5, None, "max", padding=2),
         _case((20,), 7, 3, (0, 4, 9, 20), "mean", last=True, padding=1),
     ],
@@ -182,35 +184,33 @@ def _(
             result.fill_(nothing)
         return
     dense = weight.contiguous()
-    index = words_of(input)
+    rows = rows_of(_embedding_bag, weight, input)
     numbers = {
         "bags": output.shape[0],
         "columns": output.shape[1],
         "places": weight.shape[0],
         "indices": input.numel(),
         "mode": MODES.index(mode),
-        "index_is_wide": input.dtype == torch.int64,
         "offset_is_wide": offsets is not None and offsets.dtype == torch.int64,
         "length": 0 if offsets is not None else input.shape[1],
         "has_last": include_last_offset,
         "has_weights": per_sample_weights is not None,
         "padding": padding,
     }
-    threads = (output.shape[1], output.shape[0])
+    threads = (SIMDGROUP, output.shape[0], -(-output.shape[1] // _COLUMNS))
     size = choice_for(_embedding_bag, weight, "elementwise").group_size
     variants.record("embedding_bag", weight.dtype, "elementwise", 1)
     _embedding_bag.kernel("embedding_bag", weight)(
         dense,
-        index,
-        index if offsets is None else words_of(offsets),
+        rows,
+        rows if offsets is None else words_of(offsets),
         dense if per_sample_weights is None else per_sample_weights.contiguous(),
         output,
         largest if mode == "max" else sizes,
         sizes,
         numbers,
         threads=threads,
-        group_size=group_shape(threads, size),
-        error_buf_idx=8,
+        group_size=(SIMDGROUP, min(size // SIMDGROUP, output.shape[0]), 1),
     )
 
 
@@ -223,23 +223,26 @@ def _(call: Call, grad: Tensor, *_: Tensor) -> Gradients:
         kept = grad.masked_fill(call.largest < 0, 0)
         at = call.largest.clamp_min(0)
         return {"weight": scatter_add(grad.new_zeros(shape), 0, at, kept)}
-    flat = call.input.reshape(-1)
-    bags = grad.shape[0]
-    bag = bag_of(call.input, call.offsets)
-    counts = bag.clamp(0, max(bags - 1, 0))
-    outside = (bag < 0) | (bag >= bags) | (flat == call.padding)
-    rows = index_select(grad, 0, counts).masked_fill(outside[:, None], 0)
+    flat, bag = call.input.reshape(-1), bag_of(call.input, call.offsets)
+    # Indices before the first bag and behind the last are in none.
+    inside = bag.clamp(0, max(len(grad) - 1, 0))
+    weights = call.per_sample_weights
     found: dict[str, Tensor] = {}
     if call.needs("per_sample_weights"):
-        taken = index_select(call.weight, 0, flat)
-        dots = (rows.float() * taken.float()).sum(1)
+        left_out = (bag != inside) | (flat == call.padding)
+        rows = index_select(grad, 0, inside).masked_fill(left_out[:, None], 0)
+        dots = (rows.float() * index_select(call.weight, 0, flat).float()).sum(1)
         found["per_sample_weights"] = dots.to(grad.dtype).view(call.input.shape)
     if call.needs("weight"):
-        if call.per_sample_weights is not None:
-            rows = rows * call.per_sample_weights.reshape(-1, 1)
+        scales = None if weights is None else weights.reshape(-1).float()
         if call.mode == "mean":
-            rows = (rows.float() / call.sizes[counts].clamp_min(1)[:, None]).to(grad.dtype)
-        found["weight"] = table_gradient(rows, flat, shape, call.padding, call.scale_grad_by_freq)
+            scales = 1 / call.sizes[inside].clamp_min(1).float()
+        if call.scale_grad_by_freq:
+            by_frequency = over_frequencies(flat, shape[0])
+            scales = by_frequency if scales is None else scales * by_frequency
+        found["weight"] = table_gradient(
+            grad, flat, shape[0], bag.int(), scales, padding=call.padding
+        )
     return found
 
 

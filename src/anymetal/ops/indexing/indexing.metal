@@ -111,3 +111,81 @@ INSTANTIATE(add_atomic)
 
 INSTANTIATE_ONE(take, int)
 INSTANTIATE_ONE(take, short)
+
+// --- long rows: a simdgroup a row, whose index all its lanes share ------------------------------
+
+// The grid is (32, count, outer).
+template <typename T>
+[[kernel]] void take_rows(device const T* x [[buffer(0)]], device const int* index [[buffer(1)]],
+                          device T* y [[buffer(2)]], constant Places& sizes [[buffer(3)]],
+                          device c10::metal::ErrorMessages* errors [[buffer(4)]],
+                          uint3 in_grid [[thread_position_in_grid]],
+                          uint lane [[thread_index_in_simdgroup]]) {
+  const ulong row = ulong(in_grid.z) * sizes.count + in_grid.y;
+  const long found = index_at(index, in_grid.y, sizes.is_wide);
+  const bool outside = found < 0 || found >= long(sizes.places);
+  if (outside && lane == 0) is_outside(found, sizes, errors);
+  device const T* from = x + (ulong(in_grid.z) * sizes.places + ulong(found)) * sizes.inner;
+  device T* to = y + row * sizes.inner;
+  for (uint i = lane; i < sizes.inner; i += 32) to[i] = outside ? T(0) : from[i];
+}
+INSTANTIATE_ONE(take_rows, int)
+INSTANTIATE_ONE(take_rows, short)
+
+struct Rows {
+  uint count;   // indices
+  uint rows;    // of `source`, of each outer
+  uint places;  // rows of `y`
+  uint inner;
+  uint has_rows;    // an index takes the row of `source` that `rows` names, not its own
+  uint has_scales;  // a factor for each index
+  uint is_fresh;    // `y` is 0
+  float alpha;
+};
+
+template <typename T>
+[[kernel]] void add_rows_sorted(device T* y [[buffer(0)]], device const T* source [[buffer(1)]],
+                                device const int* to [[buffer(2)]],
+                                device const int* order [[buffer(3)]],
+                                device const int* rows [[buffer(4)]],
+                                device const float* scales [[buffer(5)]],
+                                constant Rows& sizes [[buffer(6)]],
+                                uint3 in_grid [[thread_position_in_grid]],
+                                uint lane [[thread_index_in_simdgroup]]) {
+  const uint start = in_grid.y;
+  const int place = to[start];
+  if (place < 0 || (start > 0 && to[start - 1] == place)) return;
+  uint end = start + 1;
+  while (end < sizes.count && to[end] == place) ++end;
+  source += ulong(in_grid.z) * sizes.rows * sizes.inner;
+  y += (ulong(in_grid.z) * sizes.places + uint(place)) * sizes.inner;
+  for (uint column = lane; column < sizes.inner; column += 32) {
+    float sum = 0.0f;
+    for (uint i = start; i < end; ++i) {
+      const uint index = uint(order[i]);
+      const ulong row = sizes.has_rows ? uint(rows[index]) : index;
+      const float value = float(source[row * sizes.inner + column]);
+      sum += sizes.has_scales ? scales[index] * value : value;
+    }
+    const float before = sizes.is_fresh ? 0.0f : float(y[column]);
+    y[column] = T(before + sizes.alpha * sum);
+  }
+}
+INSTANTIATE(add_rows_sorted)
+
+template <typename T>
+[[kernel]] void add_rows_atomic(
+    device atomic_float* y [[buffer(0)]], device const T* source [[buffer(1)]],
+    device const int* to [[buffer(2)]], device const int* rows [[buffer(3)]],
+    device const float* scales [[buffer(4)]], constant Rows& sizes [[buffer(5)]],
+    uint3 in_grid [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
+  const int place = to[in_grid.y];
+  if (place < 0) return;
+  const ulong row = sizes.has_rows ? uint(rows[in_grid.y]) : in_grid.y;
+  const float scale = sizes.has_scales ? sizes.alpha * scales[in_grid.y] : sizes.alpha;
+  source += (ulong(in_grid.z) * sizes.rows + row) * sizes.inner;
+  y += (ulong(in_grid.z) * sizes.places + uint(place)) * sizes.inner;
+  for (uint i = lane; i < sizes.inner; i += 32)
+    atomic_fetch_add_explicit(y + i, scale * float(source[i]), memory_order_relaxed);
+}
+INSTANTIATE(add_rows_atomic)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 
+from anymetal.nouns import SIMDGROUP
 from anymetal.ops.declare import AnyOperator, variants
 from anymetal.ops.declare.checks import check_dtype
 from anymetal.ops.declare.elementwise import choice_for
@@ -16,9 +17,10 @@ from anymetal.ops.losses.targets import INDICES, words_of
 
 KERNELS = kernel_file("indexing/indexing.metal")
 Tensor = torch.Tensor
+By = Literal["sorting", "atomics"] | None
 _BITS = {4: (torch.int32, "int"), 2: (torch.int16, "short")}
-# Rows of so many elements are walked by neighbouring threads.
-_DEEP = 16
+# Rows of so many elements are walked by the lanes of a simdgroup.
+_LONG = 16
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ def take_into(
         return
     shape, taken = Shape.around(input, dim), Shape.around(output, dim)
     bits, suffix = _BITS[input.element_size()]
-    deep = taken.inner >= _DEEP
+    rows = taken.inner >= _LONG and not each
+    deep = taken.inner >= _LONG
     sizes = {
         "count": taken.places,
         "places": shape.places,
@@ -75,9 +78,9 @@ def take_into(
         "is_each": each,
         "is_deep": deep,
     }
-    threads = _threads(taken, deep)
+    threads = (SIMDGROUP, taken.places, taken.outer) if rows else _threads(taken, deep)
     variants.record(operator.name, input.dtype, "elementwise", 1)
-    KERNELS.kernel(f"take_{suffix}", input.device)(
+    KERNELS.kernel(f"take_rows_{suffix}" if rows else f"take_{suffix}", input.device)(
         input.contiguous().view(-1).view(bits),
         words_of(index),
         output.view(-1).view(bits),
@@ -97,18 +100,22 @@ def add_into(
     *,
     each: bool,
     alpha: float = 1.0,
-    by: Literal["sorting", "atomics"] | None = None,
+    by: By = None,
 ) -> None:
     """output[o, index, i] += alpha * source[o, j, i], an index for each j or for each element.
 
-    Where torch asks for deterministic algorithms, what goes to one place is sorted and added in
-    order, in float32; so are rows of half precision, which atomics would need a copy in float32 of.
-    Otherwise atomics add, which were faster on the CPU engine. `by` asks for one of them.
+    Long rows are sorted by their place and added in order, in float32. So are others where torch
+    asks for deterministic algorithms, and short rows of half precision, which atomics would need a
+    copy in float32 of. Otherwise atomics add, which were faster on the CPU engine. `by` asks for
+    one of them.
     """
     if source.numel() == 0:
         return
     shape, added = Shape.around(output, dim), Shape.around(source, dim)
     to = _destinations(operator, output, index, shape, added, each)
+    if added.inner >= _LONG and not each:
+        add_rows(operator, output, to, source, shape, added, alpha=alpha, by=by)
+        return
     if each:
         shape, added = Shape(1, output.numel(), 1), Shape(1, source.numel(), 1)
     deep = added.inner > 1
@@ -122,9 +129,7 @@ def add_into(
     threads = _threads(added, deep)
     launch = {"threads": threads, "group_size": _group(operator, output, threads)}
     dense, suffix = source.contiguous(), SUFFIXES[output.dtype]
-    wide_copy = deep and output.dtype != torch.float32
-    sorts = wide_copy or torch.are_deterministic_algorithms_enabled()
-    if by == "sorting" or (by is None and sorts):
+    if _sorts(by, short=deep and output.dtype != torch.float32):
         variants.record(operator.name, output.dtype, "sorted", 1)
         ordered, order = to.sort(stable=True)
         KERNELS.kernel(f"add_sorted_{suffix}", output.device)(
@@ -138,12 +143,74 @@ def add_into(
         output.copy_(sums)
 
 
+def _sorts(by: By, *, short: bool) -> bool:
+    """Whether what goes to one place is sorted: asked for, or faster than atomics."""
+    if by is not None:
+        return by == "sorting"
+    return short or torch.are_deterministic_algorithms_enabled()
+
+
+def add_rows(
+    operator: AnyOperator,
+    output: Tensor,
+    to: Tensor,
+    source: Tensor,
+    shape: Shape,
+    added: Shape,
+    *,
+    rows: Tensor | None = None,
+    scales: Tensor | None = None,
+    alpha: float = 1.0,
+    fresh: bool = False,
+    by: By = None,
+) -> None:
+    """output[o, to[j]] += alpha * scales[j] * source[o, rows[j]], a simdgroup a row.
+
+    Without `rows`, j is the row of `source`. Nothing is added where `to` is below 0. `fresh` output
+    is 0, and need not be read.
+    """
+    sizes = {
+        "count": to.numel(),
+        "rows": added.places,
+        "places": shape.places,
+        "inner": added.inner,
+        "has_rows": rows is not None,
+        "has_scales": scales is not None,
+        "is_fresh": fresh,
+        "alpha": alpha,
+    }
+    threads = (SIMDGROUP, to.numel(), added.outer)
+    launch = {"threads": threads, "group_size": _group(operator, output, threads)}
+    dense, suffix = source.contiguous(), SUFFIXES[output.dtype]
+    given = (to if rows is None else rows, to.view(torch.float32) if scales is None else scales)
+    if _sorts(by, short=True):
+        variants.record(operator.name, output.dtype, "sorted", 1)
+        ordered, order = to.sort(stable=True)
+        KERNELS.kernel(f"add_rows_sorted_{suffix}", output.device)(
+            output, dense, ordered, order.int(), *given, sizes, **launch
+        )
+        return
+    variants.record(operator.name, output.dtype, "atomic", 1)
+    sums = output if output.dtype == torch.float32 else output.float()
+    KERNELS.kernel(f"add_rows_atomic_{suffix}", output.device)(
+        sums, dense, to, *given, sizes, **launch
+    )
+    if sums is not output:
+        output.copy_(sums)
+
+
+def rows_of(operator: AnyOperator, table: Tensor, index: Tensor) -> Tensor:
+    """Indices of a table's rows as 32 bits; -1 for those outside, which are reported."""
+    shape, count = Shape(1, table.shape[0], 1), Shape(1, index.numel(), 1)
+    return _destinations(operator, table, index, shape, count, each=True)
+
+
 def _destinations(
     operator: AnyOperator, output: Tensor, index: Tensor, shape: Shape, added: Shape, each: bool
 ) -> Tensor:
     walked = added if each else Shape(1, added.places, 1)
     count = walked.outer * walked.places * walked.inner
-    to = torch.empty(count, dtype=torch.int32, device=output.device)
+    to = torch.empty(count, dtype=torch.int32, device=index.device)
     sizes: dict[str, Any] = {
         "count": walked.places,
         "places": shape.places,
@@ -153,7 +220,7 @@ def _destinations(
         "is_deep": False,
     }
     threads = _threads(walked, False)
-    KERNELS.kernel("destinations", output.device)(
+    KERNELS.kernel("destinations", index.device)(
         words_of(index),
         to,
         sizes,

@@ -33,6 +33,7 @@ SOURCE = "cross_entropy.metal"
 PARTS = 20
 # No part is smaller, so that small calls are one part.
 LEAST = 16
+TILE = 64
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
 
@@ -81,6 +82,8 @@ def _cost(input: Tensor, weight: Tensor, target: Tensor, *_: Any, **__: Any) -> 
 
 def _parts(size: int) -> Iterator[slice]:
     length = max(LEAST, -(-size // PARTS))
+    if length > TILE // 2:
+        length = -(-length // TILE) * TILE  # a product computes whole tiles
     yield from (slice(start, start + length) for start in range(0, size, length))
 
 
