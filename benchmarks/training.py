@@ -25,7 +25,8 @@ from torch import Tensor
 from anymetal import ops, optim
 from anymetal.evidence.machine import describe
 from anymetal.evidence.timing import LONG, measure
-from anymetal.launch.guarded import watched
+from anymetal.launch.guarded import Launched, watched
+from anymetal.nouns import SIMDGROUP
 from anymetal.ops.declare import OPERATORS
 from anymetal.ops.indexing.places import add_into
 
@@ -76,9 +77,9 @@ class Step(ABC):
         milliseconds = {name: each.minimum / 1e3 for name, each in times.items()}
         return Row(self.title, milliseconds, self.traffic(calls), self.memory(), self.goals)
 
-    def counts(self, kernel: str) -> bool:
-        """Whether a kernel's traffic is compared with the least."""
-        return True
+    def moved(self, launch: Launched) -> int:
+        """The bytes of a launch that are compared with the least."""
+        return launch.moved_bytes or 0
 
     def traffic(self, calls: dict[str, Call]) -> float | None:
         least = self.least_bytes()
@@ -86,8 +87,7 @@ class Step(ABC):
             return None
         with watched(counting=True) as launches:
             next(iter(calls.values()))()
-        counted = (launch for launch in launches if self.counts(launch.kernel))
-        return sum(launch.moved_bytes or 0 for launch in counted) / least
+        return sum(self.moved(launch) for launch in launches) / least
 
 
 class CrossEntropy(Step):
@@ -136,8 +136,8 @@ class LinearCrossEntropy(Step):
         rows, _, classes = self.sizes
         return 3 * 4 * rows * classes
 
-    def counts(self, kernel: str) -> bool:
-        return kernel.startswith("cross_entropy")
+    def moved(self, launch: Launched) -> int:
+        return super().moved(launch) if launch.kernel.startswith("cross_entropy") else 0
 
     def memory(self) -> float:
         """Of 128k classes, in a process of its own, since the device stays enabled."""
@@ -171,6 +171,15 @@ class EmbeddingBag(Step):
         row = self.table[0].nbytes
         named, bags = self.index.unique().numel(), len(self.index)
         return (2 * self.index.numel() + named + bags) * row + 2 * self.index.nbytes
+
+    def moved(self, launch: Launched) -> int:
+        """All lanes of a simdgroup read one index: they ask memory once, and are counted each."""
+        moved = super().moved(launch)
+        shared = {"embedding_bag_float": (1,), "add_rows_sorted_float": (2, 3, 4)}
+        for buffer in shared.get(launch.kernel, ()):
+            asked = launch.counts.buffer_bytes.get(buffer, 0) if launch.counts else 0
+            moved -= asked - asked // SIMDGROUP
+        return moved
 
 
 class Added(Step):

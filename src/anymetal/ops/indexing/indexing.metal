@@ -137,12 +137,19 @@ struct Rows {
   uint rows;    // of `source`, of each outer
   uint places;  // rows of `y`
   uint inner;
+  uint blocks;      // of 128 columns
   uint has_rows;    // an index takes the row of `source` that `rows` names, not its own
   uint has_scales;  // a factor for each index
   uint is_fresh;    // `y` is 0
   float alpha;
 };
 
+// Columns of a simdgroup: 32 side by side, four times.
+constant constexpr uint STEP = 32;
+constant constexpr uint STEPS = 4;
+
+// A simdgroup 128 columns of a place, if `in_grid.y` is the first of its sorted indices. The grid
+// is (32, indices, outer times the blocks of columns).
 template <typename T>
 [[kernel]] void add_rows_sorted(device T* y [[buffer(0)]], device const T* source [[buffer(1)]],
                                 device const int* to [[buffer(2)]],
@@ -152,23 +159,29 @@ template <typename T>
                                 constant Rows& sizes [[buffer(6)]],
                                 uint3 in_grid [[thread_position_in_grid]],
                                 uint lane [[thread_index_in_simdgroup]]) {
-  const uint start = in_grid.y;
+  const uint start = in_grid.y, inner = sizes.inner;
   const int place = to[start];
   if (place < 0 || (start > 0 && to[start - 1] == place)) return;
-  uint end = start + 1;
-  while (end < sizes.count && to[end] == place) ++end;
-  source += ulong(in_grid.z) * sizes.rows * sizes.inner;
-  y += (ulong(in_grid.z) * sizes.places + uint(place)) * sizes.inner;
-  for (uint column = lane; column < sizes.inner; column += 32) {
-    float sum = 0.0f;
-    for (uint i = start; i < end; ++i) {
-      const uint index = uint(order[i]);
-      const ulong row = sizes.has_rows ? uint(rows[index]) : index;
-      const float value = float(source[row * sizes.inner + column]);
-      sum += sizes.has_scales ? scales[index] * value : value;
-    }
+  const uint outer = in_grid.z / sizes.blocks;
+  const uint block = in_grid.z % sizes.blocks * (STEP * STEPS);
+  const bool is_whole = block + STEP * STEPS <= inner;
+  source += ulong(outer) * sizes.rows * inner + block;
+  y += (ulong(outer) * sizes.places + uint(place)) * inner + block;
+  float4 sum = 0.0f;
+  uint i = start;
+  do {
+    const uint index = uint(order[i]);
+    device const T* row = source + ulong(sizes.has_rows ? uint(rows[index]) : index) * inner;
+    float4 values = 0.0f;
+    for (uint k = 0; k < STEPS; ++k)
+      if (is_whole || block + k * STEP + lane < inner) values[k] = float(row[k * STEP + lane]);
+    sum = fma(float4(sizes.has_scales ? scales[index] : 1.0f), values, sum);
+  } while (++i < sizes.count && to[i] == place);
+  for (uint k = 0; k < STEPS; ++k) {
+    const uint column = k * STEP + lane;
+    if (!is_whole && block + column >= inner) break;
     const float before = sizes.is_fresh ? 0.0f : float(y[column]);
-    y[column] = T(before + sizes.alpha * sum);
+    y[column] = T(before + sizes.alpha * sum[k]);
   }
 }
 INSTANTIATE(add_rows_sorted)

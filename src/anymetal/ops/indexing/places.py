@@ -21,6 +21,7 @@ By = Literal["sorting", "atomics"] | None
 _BITS = {4: (torch.int32, "int"), 2: (torch.int16, "short")}
 # Rows of so many elements are walked by the lanes of a simdgroup.
 _LONG = 16
+_COLUMNS = 128  # of a simdgroup that adds sorted rows, as indexing.metal has it
 
 
 @dataclass(frozen=True)
@@ -169,21 +170,24 @@ def add_rows(
     Without `rows`, j is the row of `source`. Nothing is added where `to` is below 0. `fresh` output
     is 0, and need not be read.
     """
+    blocks = -(-added.inner // _COLUMNS)
     sizes = {
         "count": to.numel(),
         "rows": added.places,
         "places": shape.places,
         "inner": added.inner,
+        "blocks": blocks,
         "has_rows": rows is not None,
         "has_scales": scales is not None,
         "is_fresh": fresh,
         "alpha": alpha,
     }
-    threads = (SIMDGROUP, to.numel(), added.outer)
+    sorts = _sorts(by, short=True)
+    threads = (SIMDGROUP, to.numel(), added.outer * (blocks if sorts else 1))
     launch = {"threads": threads, "group_size": _group(operator, output, threads)}
     dense, suffix = source.contiguous(), SUFFIXES[output.dtype]
     given = (to if rows is None else rows, to.view(torch.float32) if scales is None else scales)
-    if _sorts(by, short=True):
+    if sorts:
         variants.record(operator.name, output.dtype, "sorted", 1)
         ordered, order = to.sort(stable=True)
         KERNELS.kernel(f"add_rows_sorted_{suffix}", output.device)(
