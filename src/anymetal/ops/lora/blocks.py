@@ -282,7 +282,7 @@ def _attention_cost(
     reference=_attention_reference,
     cases=[
         _attention_case(0, 5, 8, 2, 1, 2),
-        _attention_case(2, 9, 32, 4, 2, 3),
+        _attention_case(2, 17, 32, 4, 2, 8),
         _attention_case(1, 33, 32, 2, 2, 4),
     ],
     bench=[_attention_case(1, 256, 256, 4, 2, 8)],
