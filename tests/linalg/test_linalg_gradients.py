@@ -12,6 +12,8 @@ from torch import Tensor
 
 from anymetal import linalg
 
+EAGER = {"backend": "aot_eager"}
+
 # One call of each function that gives tensors which a gradient may flow into.
 GRADIENT_CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "cholesky": ((P,), {}),
@@ -78,7 +80,7 @@ def assert_as_near(ours: Tensor, theirs: Tensor, exact: Tensor) -> None:
 @pytest.mark.parametrize("name", GRADIENT_CALLS)
 def test_gradients_are_as_near_as_torchs(name: str) -> None:
     """Within 8 times the error of torch's own in float32, of every function that torch
-    differentiates: all but geqrf (which torch cannot), matrix_rank, and svd_lowrank."""
+    differentiates: all but geqrf (which torch cannot) and matrix_rank; svd_lowrank below."""
     ours = gradients(getattr(linalg, name), name, torch.float32)
     theirs, exact = (gradients(torchs(name), name, d) for d in (torch.float32, torch.float64))
     for listed in zip(ours, theirs, exact, strict=True):
@@ -94,13 +96,33 @@ def test_gradients_are_as_near_as_torchs(name: str) -> None:
 def test_compiled_function_is_the_same(name: str) -> None:
     function = getattr(linalg, name)
     args, keywords = GRADIENT_CALLS.get(name, ((A,), {}))
-    compiled = torch.compile(
-        lambda *given: function(*given, **keywords), backend="aot_eager", fullgraph=True
-    )
+    compiled = torch.compile(lambda *given: function(*given, **keywords), fullgraph=True, **EAGER)
     for one, other in zip(
         tensors(compiled(*args)), tensors(function(*args, **keywords)), strict=True
     ):
         assert torch.equal(one, other)
+    torch._dynamo.reset()
+
+
+def test_svd_lowrank_differentiates_and_compiles() -> None:
+    a = random(9, 3) @ random(3, 7)
+
+    def product(matrix: Tensor, module: Any = linalg) -> Tensor:
+        torch.manual_seed(3)
+        u, s, v = module.svd_lowrank(matrix, q=3)
+        return (u * s.sin()) @ v.mT
+
+    found = []
+    for module, dtype in ((linalg, torch.float32), (torch, torch.float32), (torch, torch.float64)):
+        leaf = a.to(dtype, copy=True).requires_grad_()
+        found += torch.autograd.grad(product(leaf, module).sum(), leaf)
+    assert_as_near(*found)
+    compiled = torch.compile(
+        lambda matrix: linalg.svd_lowrank(matrix, q=3), fullgraph=True, **EAGER
+    )
+    torch.manual_seed(3)
+    u, s, v = compiled(a)
+    assert torch.equal((u * s.sin()) @ v.mT, product(a))
     torch._dynamo.reset()
 
 
