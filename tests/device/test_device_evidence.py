@@ -10,6 +10,9 @@ from types import ModuleType
 import pytest
 import torch
 
+from anymetal.cli.operators import chosen_operators
+from anymetal.evidence.health import Plan, examine
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -66,3 +69,13 @@ def test_benchmark_measures_both_devices(monkeypatch: pytest.MonkeyPatch) -> Non
     cost = benchmark.measure(benchmark.Case("add", benchmark.add, 10), rounds=3)
     assert cost.factor > 0
     assert cost.to_json()["limit"] == 2.0
+
+
+@pytest.mark.parametrize("name", ["silu", "embedding"])
+def test_health_judges_mps_tensors(name: str, device: torch.device) -> None:
+    """torch's opcheck refuses the device; that part runs on the CPU."""
+    operator = chosen_operators([name])[0]
+    health = examine(operator, Plan(device, 1))
+    assert health.passed, health.findings
+    assert health.opchecked
+    assert health.checked

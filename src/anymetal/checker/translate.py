@@ -20,6 +20,7 @@ from anymetal.machine.layout import Wait, waits_for
 from anymetal.machine.shadow import Access
 from anymetal.msl.spelling import author_name
 from anymetal.nouns import SIMDGROUP, Argument
+from anymetal.passes.check.instrument import DIVIDED_FOR_NOTHING
 
 _INTEGERS = ("int", "uint", "short", "ushort", "long", "ulong", "size_t")
 
@@ -49,7 +50,7 @@ class Translator:
         another = self._other_argument(kind, raw)
         return Finding(
             kind=kind.name,
-            severity="error" if raw.severity else "warning",
+            severity="error" if raw.severity and not self._is_harmless(kind, raw) else "warning",
             kernel=self._kernel,
             message=kind.message_for(
                 replace(
@@ -67,6 +68,11 @@ class Translator:
             space=space,
             scene=self._scene(kind, raw),
         )
+
+    def _is_harmless(self, kind: Kind, raw: RawFinding) -> bool:
+        if kind.about != "arithmetic":
+            return False
+        return self._checked.sites[raw.site].what == DIVIDED_FOR_NOTHING
 
     def _scene(self, kind: Kind, raw: RawFinding) -> Scene:
         """The author's names, and how the accesses of a race lie to each other."""

@@ -53,12 +53,14 @@ from anymetal.passes.check.mark import (
 from anymetal.passes.check.moves import Moves
 from anymetal.passes.check.padding import is_padded, runs_of
 from anymetal.passes.check.unset import LOCAL
+from anymetal.passes.lower.arithmetic import DIVISIONS
 from anymetal.passes.lower.coroutine import has_suspends
 from anymetal.passes.lower.invariant import invariant
 from anymetal.passes.lower.machine import GROUP_MAIN, GROUP_OFFSET, THREAD_MAIN, self_of
 from anymetal.passes.provenance import MACHINE, UNKNOWN, Provenance, Root
 from anymetal.passes.rewrite import rewrite
 
+DIVIDED_FOR_NOTHING = "division by zero, whose result is never used"
 _MATRIX_HEADER = "metal_simdgroup_matrix"
 INDEX_OFFSET = offset_of(Thread, "index")
 LISTENER_DATA_OFFSET = offset_of(Group, "listener_data")
@@ -421,12 +423,20 @@ class Instrument:
             self._check_call(build, VOID, "am_check_index", *mark.operands, i32(site))
             return
         if mark.callee == DIVISOR:
-            site = self._site(mark, None, MACHINE, "division by zero")
+            used = value.text in self._divisors
+            what = "division by zero" if used else DIVIDED_FOR_NOTHING
+            site = self._site(mark, None, MACHINE, what)
             wrong = build.icmp("eq", value, constant(value.type, 0))
         else:
             site = self._site(mark, None, MACHINE, "shift past the width")
             wrong = build.icmp("uge", value, constant(value.type, value.type.bits))
         self._check_call(build, VOID, "am_check_divisor", wrong, i32(site))
+
+    @functools.cached_property
+    def _divisors(self) -> set[str]:
+        """What is still divided by: LLVM has taken divisions out whose result is never used."""
+        divisions = (i for i in self._function.instructions() if i.opcode in DIVISIONS)
+        return {division.operands[1].text for division in divisions}
 
     def _check_overflow(self, build: Builder, mark: Instruction) -> None:
         """Reports arithmetic on two integers whose result has more than 32 bits."""
