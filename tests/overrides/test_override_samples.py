@@ -18,8 +18,8 @@ from anymetal.overrides.table import TABLE
 
 LARGEST = 2000  # elements of a sample's tensor
 # Samples of a function, spread over all of them; those of attention need a kernel each.
-MOST = 1000 if os.environ.get("ANYMETAL_TEST_ALL") else 12
-FEW = {"nn.functional.scaled_dot_product_attention": 4}
+MOST = 1000 if os.environ.get("ANYMETAL_TEST_ALL") else 6
+FEW = {"nn.functional.scaled_dot_product_attention": 2}
 PLACES = {path: row for row in TABLE.rows for path in row.places}
 INFOS = [
     info
@@ -42,7 +42,7 @@ def small(sample: Any) -> bool:
 
 def samples(info: Any, *, requires_grad: bool) -> list[Any]:
     every = [s for s in info.sample_inputs("cpu", torch.float32, requires_grad) if small(s)]
-    most = MOST if MOST > 12 else FEW.get(info.name, MOST)
+    most = MOST if MOST > 6 else FEW.get(info.name, MOST)
     return every[:: -(-len(every) // most)] if every else []
 
 

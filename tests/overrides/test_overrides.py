@@ -162,8 +162,8 @@ def test_environment_turns_all_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_modules_of_torch_get_the_kernels() -> None:
     model = nn.Sequential(
-        nn.Embedding(11, 16), nn.RMSNorm(16), nn.LayerNorm(16), nn.Linear(16, 16), nn.SiLU(),
-        nn.GELU(), nn.Sigmoid(), nn.Softmax(-1), nn.GroupNorm(4, 16),
+        nn.Embedding(11, 16), nn.RMSNorm(16), nn.Linear(16, 16), nn.SiLU(), nn.Sigmoid(),
+        nn.Softmax(-1),
     )  # fmt: skip
     index = torch.arange(10)
     expected = model(index)
@@ -176,8 +176,7 @@ def test_modules_of_torch_get_the_kernels() -> None:
         nn.CrossEntropyLoss()(result, index).backward()
     torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close([p.grad for p in model.parameters()], gradients)
-    names = ("embedding", "rms_norm", "layer_norm", "linear", "silu", "gelu", "softmax")
-    for name in (*names, "group_norm", "cross_entropy"):
+    for name in ("embedding", "rms_norm", "linear", "silu", "softmax", "cross_entropy"):
         assert taken(f"torch.nn.functional.{name}") == 1, name
     assert taken("torch.sigmoid") == 1
 
