@@ -23,7 +23,9 @@ from anymetal.checker.views import BufferView
 from anymetal.nouns import Argument, Field
 from anymetal.passes.provenance import Root
 
-_STRIDES = re.compile(r"stride|pitch|trans|(^|_)ld([a-z]|_|$)|(^|_)steps?($|_)", re.IGNORECASE)
+_STRIDES = re.compile(
+    r"stride|pitch|layout|trans|(^|_)ld([a-z]|_|$)|(^|_)steps?($|_)", re.IGNORECASE
+)
 _MOST_NUMBERS = 64  # a tensor with more elements is data, and not a list of sizes
 
 
@@ -108,12 +110,22 @@ def _is_channels_last(tensor: Any) -> bool:
 
 
 def takes_strides(checked: CheckedProgram, views: Sequence[BufferView], tensor: Any) -> bool:
-    """Whether a parameter or a field of one is called so, or a number is one of the strides."""
+    """Whether a parameter or a field of one is called so, a number is one of the strides and no
+    size, or all strides stand behind one another."""
     if any(_STRIDES.search(name) for name in _names(checked.arguments)):
         return True
     shapes = {size for view in views if view.tensor is not None for size in view.tensor.shape}
-    strides = {step for step in _steps(tensor) if step > 1}
-    return any(number in strides - shapes for view in views for number in _integers(view))
+    steps = _steps(tensor)
+    wanted = {step for step in steps if step > 1} - shapes
+    lists = [list(_integers(view)) for view in views]
+    return any(wanted.intersection(numbers) or _has(numbers, steps) for numbers in lists)
+
+
+def _has(numbers: list[int], steps: tuple[int, ...]) -> bool:
+    """Whether several strides are all there, in their order."""
+    count = len(steps)
+    starts = range(len(numbers) - count + 1) if count > 1 else ()
+    return any(tuple(numbers[start : start + count]) == steps for start in starts)
 
 
 def _names(arguments: Sequence[Argument]) -> Iterator[str]:
