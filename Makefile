@@ -6,7 +6,7 @@
 #   make thorough     headers, random kernels and operators whole; `make test` has samples
 #   make checked      the operators' tests again, the first launch of every kernel under the checker
 #   make engines      the operators' tests again, on the reference engine
-#   make attack       hostile sources, planted defects, correct kernels; long
+#   make attack       hostile sources, planted defects, damaged caches, memory over time; long
 #   make lint         formatting, style, types, dead code and the changelog
 #   make cuda         the operators' kernels as PTX through NVIDIA's assembler: a table of registers
 #   make conformance  compile the kernels of a published package and of torch's headers

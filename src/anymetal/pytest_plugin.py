@@ -2,8 +2,9 @@
 
 A test with findings fails with them. The marker `metal_check` asks for it at one test, whatever the
 command line says: `@pytest.mark.metal_check(strict=True, nan=True)`; `enabled=False` keeps a test
-out. A test that takes the fixture `metal_report` judges the findings itself, unless it has the
-marker too.
+out. A test that has the marker and launches no kernel fails, and so does a run with the option in
+which no test does. A test that takes the fixture `metal_report` judges the findings itself, unless
+it has the marker too.
 
 `--mps` gives the whole run a virtual mps device; the fixture `mps` does it for a test that needs
 one.
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
 
 _MARKER = "metal_check"
 _FIXTURE = "metal_report"
+_NOTHING = "anymetal check: no kernel was launched"
 _MARKER_OPTIONS = frozenset({"enabled", "strict", "nan", "outputs", "severity"})
 # The attribute of a test's report that carries its findings from an xdist worker.
 _CARRIED = "anymetal_report"
+_LAUNCHED = "any_launched"  # in it: under whichever check
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Plan:
 
     report: Report
     fails: bool
+    marked: bool
     strict: bool
     nan: bool
     outputs: Any
@@ -121,7 +125,10 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
         yield  # pytest tears down only what it has set up
         raise
     if plan is not None:
+        from anymetal.checker.report import forget_launches  # noqa: PLC0415
+
         item.stash[_plan_key] = plan
+        forget_launches()
     with _checked(item, "setup"):
         return (yield)
 
@@ -163,10 +170,14 @@ class Collector:
         if part is not None:
             self._parts.append(part)
 
-    def pytest_sessionfinish(self) -> None:
-        """Write the files, unless this is a worker, which has seen a part of the tests only."""
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the files, unless this is a worker, which has seen a part of the tests only. A run
+        that was to be checked and launched nothing fails."""
         if hasattr(self._config, "workerinput"):
             return
+        passed = session.exitstatus == pytest.ExitCode.OK
+        if passed and self._parts and not self._launched():
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if self._parts:
             from anymetal.checker.step_summary import add_to_step_summary  # noqa: PLC0415
 
@@ -197,6 +208,10 @@ class Collector:
             terminalreporter.write_line(line)
         color = "red" if report.errors else "yellow" if report.warnings else "green"
         terminalreporter.write_line(summary(report), **{color: True})
+
+    def _launched(self) -> bool:
+        """Whether a test launched a kernel, in this process or in a worker."""
+        return any(part[_LAUNCHED] for part in self._parts)
 
     def _report(self) -> Report:
         from anymetal.checker.json_report import report_from  # noqa: PLC0415
@@ -232,6 +247,7 @@ def _plan_for(item: pytest.Item) -> Plan | None:
     return Plan(
         report=Report({**usual.severity, **(options.get("severity") or {})}),
         fails=marker is not None or not judges,
+        marked=marker is not None,
         strict=options.get("strict", usual.strict),
         nan=options.get("nan", usual.nan),
         outputs=options.get("outputs"),
@@ -267,6 +283,7 @@ def _checked(item: pytest.Item, phase: str) -> Iterator[None]:
         yield
         return
     from anymetal.checker.context import ActiveCheck  # noqa: PLC0415
+    from anymetal.checker.report import any_launched  # noqa: PLC0415
     from anymetal.checker.terminal import plain_finding  # noqa: PLC0415
 
     before = len(plan.report)
@@ -282,11 +299,14 @@ def _checked(item: pytest.Item, phase: str) -> Iterator[None]:
             item.add_report_section(phase, "metal check", text)
     if plan.fails and plan.offences(new):
         pytest.fail(text, pytrace=False)
+    if plan.marked and phase == "call" and not any_launched():
+        pytest.fail(f"{_NOTHING}, and the marker {_MARKER} asks for checked ones", pytrace=False)
 
 
 def _carried(plan: Plan) -> dict[str, Any]:
     """The report as plain data; without findings where the test has judged them."""
     from anymetal.checker.json_report import report_data  # noqa: PLC0415
+    from anymetal.checker.report import any_launched  # noqa: PLC0415
 
-    data = report_data(plan.report)
+    data = {**report_data(plan.report), _LAUNCHED: any_launched()}
     return data if plan.fails else {**data, "findings": [], "silenced": []}

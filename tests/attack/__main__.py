@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from .cases import FOLDER, Hostile, hostile_files
+from .damage import attack_damage
+from .flat import attack_flat
 from .serve import WAYS
 from .sources import generated
 from .worker import Worker
@@ -23,6 +25,8 @@ def attack_hostile(only: str, apart: bool) -> Iterator[tuple[str, str]]:
 
 def judged(worker: Worker, case: Hostile) -> Iterator[str]:
     for way in WAYS:
+        if (case.checked if way == "checked" else case.plain) == "skipped":
+            continue
         yield case.wrong(way, worker.ask(case, way))
 
 
@@ -41,6 +45,8 @@ PARTS: dict[str, Callable[[str, bool], Iterator[tuple[str, str]]]] = {
     "hostile": attack_hostile,
     "planted": attack_files("planted"),
     "correct": attack_files("correct"),
+    "damage": lambda only, _: attack_damage(only),
+    "flat": lambda only, _: attack_flat(only),
 }
 
 

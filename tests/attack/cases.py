@@ -17,7 +17,8 @@ class Hostile:
     """A source that means harm. `refused` are words of the compiler's message; else it is launched.
 
     `plain` is "runs" or an error's name with words of its message; `checked` is "nothing" or the
-    kind of a finding that must be there; both may be "ends": any end but a death will do.
+    kind of a finding that must be there; each may be "ends": any end but a death will do. What is
+    "skipped" is not run that way.
     """
 
     name: str
@@ -33,7 +34,7 @@ class Hostile:
         if self.refused:
             expected = f"refused: {self.refused}"
             ok = answer.startswith("refused:") and self.refused in answer
-        elif "ends" in (self.plain, self.checked):
+        elif (self.checked if way == "checked" else self.plain) == "ends":
             expected, ok = "ends", not answer.startswith(("dies", "hangs"))
         elif way == "checked":
             expected = f"finds {self.checked}"

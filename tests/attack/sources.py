@@ -70,7 +70,7 @@ def _addresses() -> Iterator[Hostile]:
                 f"address-{place}-{use}",
                 _kernel(body, before),
                 plain="ends" if known_null else _FAULT,
-                checked="ends" if known_null else "out_of_bounds",
+                checked="out_of_bounds",
             )
 
 
@@ -85,6 +85,20 @@ def _calls() -> Iterator[Hostile]:
         body = f"float own = i; F f = {address}; x[i] = f(own);"
         source = _kernel(body, "typedef float (*F)(float);")
         yield Hostile(f"call-{name}", source, plain=_FAULT, checked="out_of_bounds")
+    # Behind the start of a function there is code, only no function: unchecked anything may happen.
+    functions = (
+        "typedef float (*F)(float);\n"
+        "__attribute__((noinline)) float one(float a) { return a * 3; }\n"
+        "__attribute__((noinline)) float two(float a) { return a - 1; }"
+    )
+    body = "F f = (F)((ulong)(i % 2 ? one : two) + {0}); x[i] = f(x[i]);"
+    yield Hostile(
+        "call-inside",
+        _kernel(body.format("1"), functions),
+        plain="skipped",
+        checked="out_of_bounds",
+    )
+    yield Hostile("call-right", _kernel(body.format("0"), functions))
 
 
 def _frames() -> Iterator[Hostile]:
@@ -144,8 +158,8 @@ def _bombs() -> Iterator[Hostile]:
             "template <int S> struct T<0, S> { enum { value = 1 }; };",
         ),
         limit=5,
-        refused="",
         plain="ends",
+        checked="ends",
     )
     yield Hostile(
         "bomb-template-depth",
@@ -164,15 +178,29 @@ def _bombs() -> Iterator[Hostile]:
         ),
         limit=5,
         plain="ends",
+        checked="ends",
     )
     yield Hostile("bomb-include", HEADER + '#include "again.h"\n' * 3, refused="file not found")
+    ends = {"plain": "ends", "checked": "ends"}
+    changes = "\n".join(f"x[(i + {number}) % 64] += {number};" for number in range(50_000))
+    yield Hostile("bomb-accesses", _kernel(changes), limit=20, **ends)
+    choices = "\n".join(
+        f"p = x[{number % 5}] > {number} ? p + 1 : p + (int(x[{number % 7}]) & 1);"
+        for number in range(2_000)
+    )
+    yield Hostile(
+        "bomb-pointers",
+        _kernel(f"device float* p = x;\n{choices}\nx[i] = *p;"),
+        limit=20,
+        **ends,
+    )
     for depth in (200, 2_000, 100_000):
         nested = "(" * depth + "1" + ")" * depth
-        yield Hostile(f"bomb-brackets-{depth}", _kernel(f"x[i] = {nested};"), plain="ends")
-        sums = "+".join(["x[i]"] * min(depth, 2_000))
-        yield Hostile(f"bomb-sum-{depth}", _kernel(f"x[i] = {sums};"), plain="ends", limit=20)
+        yield Hostile(f"bomb-brackets-{depth}", _kernel(f"x[i] = {nested};"), **ends)
+        sums = "+".join(["x[i]"] * min(depth, 10_000))
+        yield Hostile(f"bomb-sum-{depth}", _kernel(f"x[i] = {sums};"), limit=20, **ends)
         blocks = "{" * depth + "x[i] = 1;" + "}" * depth
-        yield Hostile(f"bomb-blocks-{depth}", _kernel(blocks), plain="ends")
+        yield Hostile(f"bomb-blocks-{depth}", _kernel(blocks), **ends)
     for name, text in {
         "empty": "",
         "zero-bytes": "\0\0\0",
@@ -184,4 +212,4 @@ def _bombs() -> Iterator[Hostile]:
         "directive": "#" * 500,
         "attribute": _kernel("x[i] = 1;").replace("uint i", "uint i [[" * 50),
     }.items():
-        yield Hostile(f"text-{name}", text, plain="ends")
+        yield Hostile(f"text-{name}", text, **ends)

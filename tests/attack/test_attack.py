@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from .__main__ import judged
 from .cases import FOLDER, hostile_files
 from .sources import generated
-from .worker import Worker
+from .worker import ROOT, Worker
 
 STEP = 1 if os.environ.get("ANYMETAL_TEST_ALL") else 13
 
@@ -29,3 +31,19 @@ def test_checker_finds_what_is_there_and_nothing_else(folder: str) -> None:
     with Worker() as worker:
         answers = {path.stem: worker.ask(path, "checked") for path in files}
     assert not {name: text for name, text in answers.items() if text != "as expected"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="copies of a process, /proc")
+@pytest.mark.parametrize(
+    ("part", "scale"), [("damage", "1" if STEP == 1 else "83"), ("flat", "0.04")]
+)
+def test_caches_heal_and_memory_stays(part: str, scale: str) -> None:
+    """In a process of its own: it makes copies of itself, and looks at its memory."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"tests.attack.{part}", scale],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

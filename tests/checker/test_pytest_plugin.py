@@ -81,6 +81,27 @@ def test_option_says_when_no_kernel_ran(pytester: pytest.Pytester) -> None:
     result = run(pytester, "def test_nothing(): pass", "--metal-check")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["anymetal check: no kernel was launched"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_option_lets_single_tests_launch_nothing(pytester: pytest.Pytester) -> None:
+    result = run(pytester, CLEAN + "\ndef test_nothing(): pass\n", "--metal-check")
+    result.assert_outcomes(passed=2)
+    assert result.ret == pytest.ExitCode.OK
+
+
+def test_marked_test_that_launches_nothing_fails(pytester: pytest.Pytester) -> None:
+    text = LAUNCHES + (
+        "\nfrom anymetal import check\n"
+        "\n@pytest.mark.metal_check\ndef test_nothing(): pass\n"
+        "\n@pytest.mark.metal_check(enabled=False)\ndef test_kept_out(): pass\n"
+        "\n@pytest.mark.metal_check\ndef test_looks_itself():\n"
+        "    with check(): launch('clean')\n"
+        "\n@pytest.mark.metal_check\ndef test_fails_by_itself(): assert 1 == 2\n"
+    )
+    result = run(pytester, text)
+    result.assert_outcomes(failed=2, passed=2)
+    result.stdout.fnmatch_lines(["*no kernel was launched, and the marker metal_check asks*"])
 
 
 def test_warning_is_shown_and_fails_only_when_strict(pytester: pytest.Pytester) -> None:
@@ -180,7 +201,7 @@ def test_marker_keeps_a_test_out(pytester: pytest.Pytester) -> None:
 def test_options_reach_the_check(pytester: pytest.Pytester) -> None:
     text = LAUNCHES + (
         "\n@pytest.mark.metal_check(outputs=())\ndef test_outputs():\n"
-        "    assert active().outputs == () and active().nan\n"
+        "    assert active().outputs == () and active().nan\n    launch('clean')\n"
         "\ndef test_plain():\n    assert active().outputs is None and active().nan\n"
     )
     run(pytester, text, "--metal-check", "--metal-check-nan").assert_outcomes(passed=2)

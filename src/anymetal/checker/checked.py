@@ -20,7 +20,7 @@ from anymetal.checker.inline_source import InlineSource
 from anymetal.checker.layouts import gaps_of, takes_strides
 from anymetal.checker.program import CheckedProgram
 from anymetal.checker.records import CheckedLaunch, Region, Watch
-from anymetal.checker.shadow_memory import Arena, Need
+from anymetal.checker.shadow_memory import Arena, Need, Sink
 from anymetal.checker.translate import Translator
 from anymetal.checker.unwritten import unwritten
 from anymetal.checker.views import BufferView
@@ -32,7 +32,7 @@ from anymetal.passes.provenance import Root
 # The clock and the shadow are shared: one checked launch at a time.
 _lock = threading.Lock()
 _arena = Arena()
-_sink = ctypes.create_string_buffer(1 << 16)
+_sink = Sink()
 _WILD_CALL = "a call went to an address where there is no function, and the kernel was stopped"
 
 
@@ -122,7 +122,7 @@ class _Launch:
         self._data.sites = ctypes.addressof(rows)
         self._data.suspends = ctypes.addressof(suspends)
         self._data.group_starts = ctypes.addressof(starts)
-        self._data.sink = ctypes.addressof(_sink)
+        self._data.sink = _sink.address(self._checked.largest)
         self._data.matrix_site = self._checked.matrix_site
         self._data.has_fences = self._checked.has_fences
         return [rows, suspends, starts]

@@ -171,7 +171,7 @@ class CheckedLaunch(Structure):
     sites: int = member("const am_access_site*")
     group_starts: int = member("unsigned*", note="epoch at the start of each threadgroup")
     group: int = member("unsigned long", note="number of the one that runs")
-    sink: int = member("char*", note="4096 bytes: where wrong accesses go")
+    sink: int = member("char*", note="where wrong accesses go: as large as the largest")
     own: Any = member(Range, 2, note="frames and stack of the threads: addresses that are fine")
     has_fences: int = member("unsigned", note="1: what atomics publish is kept (publish.h)")
     matrix_site: int = member("unsigned", note="site of the first load or store of a matrix")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import replace
 from typing import Literal
@@ -18,6 +19,19 @@ Severities = Mapping[str, Level]
 
 # Numbers say which of many equal defects was seen first; they do not make another defect.
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|-?\d+")
+
+# The last kernel launched under any check of this process; a test may have checks of its own.
+_launched: deque[str] = deque(maxlen=1)
+
+
+def forget_launches() -> None:
+    """From now on `any_launched` is about what follows."""
+    _launched.clear()
+
+
+def any_launched() -> bool:
+    """Whether a kernel was launched under a check, whichever it was."""
+    return bool(_launched)
 
 
 class Report:
@@ -76,6 +90,7 @@ class Report:
 
     def launch(self, kernel: str, times: int = 1) -> int:
         """Count a launch of a kernel; returns how many there are by now, of all kernels."""
+        _launched.append(kernel)
         with self._lock:
             self._launches[kernel] = self._launches.get(kernel, 0) + times
             return sum(self._launches.values())

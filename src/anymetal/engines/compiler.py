@@ -17,6 +17,7 @@ from dataclasses import asdict
 from typing import Any
 
 from anymetal.engines import bundles, choose, registry
+from anymetal.engines.apart import is_large, run_apart
 from anymetal.engines.choose import Choice
 from anymetal.engines.collector import collector_paused
 from anymetal.engines.contract import PLAIN, Compiled, E, Engine, Instrumentation
@@ -109,7 +110,14 @@ class Compiler:
             return self._frontend.program(self.source, kernel, constants, target, optimise=optimise)
 
         def build(engine: Engine, patient: bool) -> E:
-            return instrumentation.compile(program(engine.target), engine, patient=patient)
+            made = program(engine.target)
+            if not is_large(made.ir):
+                return instrumentation.compile(made, engine, patient=patient)
+            what = f"compiling kernel '{kernel}' ({len(made.ir) >> 10} KiB of LLVM IR)"
+            payload, metadata = run_apart(
+                what, compile_kept, made, instrumentation, engine.name, patient
+            )
+            return instrumentation.load(payload, metadata, engine)
 
         with collector_paused():
             return choose.first_able(kernel, chosen, build)
@@ -125,6 +133,14 @@ class Compiler:
             outline = self._frontend.outline(self.source, choose.checking_target())
         default_store().put("outline", key, asdict(outline))
         return outline
+
+
+def compile_kept(
+    program: Program, instrumentation: Instrumentation[Any], engine: str, patient: bool
+) -> tuple[bytes, dict[str, Any]]:
+    """What the store keeps of a compiled kernel."""
+    made = instrumentation.compile(program, registry.engine_called(engine), patient=patient)
+    return made.payload, made.metadata
 
 
 class BundledCompiler:

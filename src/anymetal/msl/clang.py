@@ -154,8 +154,16 @@ def compile_support(path: Path, target: Target, include_dirs: Sequence[Path] = (
     return result.output
 
 
+class _Crash(ToolchainError):
+    """clang died: of its input, which may be a damaged header."""
+
+
 def _compile(text: str, flags: list[str], target: Target, fast_math: bool) -> Result:
-    result = _compile_once(text, flags, target, fast_math)
+    try:
+        result = _compile_once(text, flags, target, fast_math)
+    except _Crash:
+        _precompiled_header.cache_clear()  # the store looks at it again
+        return _compile_once(text, flags, target, fast_math)
     if not result.ok and _STALE_HEADER.search(result.messages):
         precompiled_header(target, fast_math).unlink(missing_ok=True)
         forget()
@@ -250,7 +258,7 @@ def _run(
     if bounded and _OUT_OF_MEMORY.search(messages):
         raise KernelSyntaxError("compiling this source takes more memory than a compiler is given")
     if done.status < 0 or "PLEASE submit a bug report" in messages:
-        raise ToolchainError(f"clang crashed (status {done.status}):\n{messages[-4000:]}")
+        raise _Crash(f"clang crashed (status {done.status}):\n{messages[-4000:]}")
     return Result(done.status == 0, done.output.decode(errors="replace"), messages)
 
 

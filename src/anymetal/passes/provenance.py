@@ -3,7 +3,6 @@ made."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,8 +30,6 @@ class Root:
 
 UNKNOWN = Root("unknown")
 MACHINE = Root("machine")
-# A pointer that a loop moves on: it starts where the others that come to its phi do.
-_ROUND = Root("unknown", name="the same as before")
 
 
 def constant_step(gep: Instruction) -> int | None:
@@ -70,20 +67,48 @@ class Provenance:
 
     def root(self, pointer: Operand) -> Root:
         """The root of a pointer, which may be a constant expression."""
-        found = self._root(pointer.text, frozenset())
-        return UNKNOWN if found == _ROUND else found
+        return self._root(pointer.text)
 
-    def _root(self, value: str, above: frozenset[str]) -> Root:
-        if value in above:
-            return _ROUND
-        if value not in self._known:
-            found = self._find(value, above | {value})
-            if above:
-                return found
-            self._known[value] = found
-        return self._known[value]
+    def _root(self, value: str) -> Root:
+        """The one root of all values that may become this one; unknown where there are several.
 
-    def _find(self, value: str, above: frozenset[str]) -> Root:
+        Ways through steps, phis and selects meet and go round, so each value is looked at once.
+        """
+        roots: set[Root] = set()
+        seen, waiting = {value}, [value]
+        while waiting:
+            one = waiting.pop()
+            if one in self._known:
+                roots.add(self._known[one])
+                continue
+            before = self._before(one)
+            if before is None:
+                roots.add(self._start(one))
+                continue
+            names = {operand.text for operand in before} - seen
+            seen |= names
+            waiting += names
+        found = roots.pop() if len(roots) == 1 else UNKNOWN
+        # What leads to one root alone leads there from everywhere on the way.
+        for one in seen if found != UNKNOWN else (value,):
+            self._known[one] = found
+        return found
+
+    def _before(self, value: str) -> list[Operand] | None:
+        """The values that this one is one of, or a step from; None where it starts somewhere."""
+        instruction = self._definitions.get(value)
+        if instruction is None:
+            return None
+        match instruction.opcode:
+            case "getelementptr":
+                return [instruction.pointer]
+            case "phi":
+                return list(instruction.operands)
+            case "select":
+                return list(instruction.operands[1:])
+        return None
+
+    def _start(self, value: str) -> Root:
         if not value.startswith("%"):
             name = next((token for token in Reader(value).tokens if token[:1] == "@"), None)
             return Root("global", name=name) if name else UNKNOWN
@@ -93,33 +118,20 @@ class Provenance:
         if instruction is None:
             return UNKNOWN
         match instruction.opcode:
-            case "getelementptr":
-                return self._root(instruction.pointer.text, above)
             case "alloca":
                 return Root("array", name=value)
             case "load" if instruction.type is PTR:
-                return self._loaded(instruction.pointer.text, above)
-            case "phi":
-                return self._same(instruction.operands, above)
-            case "select":
-                return self._same(instruction.operands[1:], above)
+                return self._loaded(instruction.pointer.text)
             case "call":
                 return _of_call(instruction)
         return UNKNOWN
 
-    def _same(self, values: Iterable[Operand], above: frozenset[str]) -> Root:
-        """One root if all values share it; a value that leads back here does not count."""
-        roots = {self._root(value.text, above) for value in values}
-        if len(roots) > 1:
-            roots.discard(_ROUND)
-        return roots.pop() if len(roots) == 1 else UNKNOWN
-
-    def _loaded(self, pointer: str, above: frozenset[str]) -> Root:
+    def _loaded(self, pointer: str) -> Root:
         """What a pointer that was read from memory points into."""
         base, offset = self._place(pointer)
         if base == self._buffers:
             return UNKNOWN if offset is None else Root("buffer", offset // POINTER_BYTES)
-        if self._root(pointer, above) != MACHINE:
+        if self._root(pointer) != MACHINE:
             return UNKNOWN
         slot = ((offset or 0) - DYNAMIC_OFFSET) // POINTER_BYTES
         if self._is_group(base) and 0 <= slot < THREADGROUP_ARGUMENTS:
@@ -144,7 +156,7 @@ class Provenance:
         if instruction is None or instruction.opcode != "load" or instruction.type is not PTR:
             return False
         base, offset = self._place(instruction.pointer.text)
-        return offset == GROUP_OFFSET and self._root(base, frozenset()) == MACHINE
+        return offset == GROUP_OFFSET and self._root(base) == MACHINE
 
 
 def _of_call(call: Instruction) -> Root:

@@ -1,8 +1,9 @@
 """A content-addressed store on disk: a key and bytes go in, the same bytes come out, or nothing.
 
-One file holds one entry: a magic word, the sha256 of the rest, a JSON note and a payload. Files are
-written beside their place and moved into it, so that any number of processes may read and write at
-once. The store holds machine code, so it is used only where nobody else can write.
+One file holds one entry: a magic word, the sha256 of its place and of the rest, a JSON note and a
+payload. Files are written beside their place and moved into it, so that any number of processes may
+read and write at once. The store holds machine code, so it is used only where nobody else can
+write.
 
 Only what the store wrote is ever deleted: in a directory that carries its marker, files whose names
 have the form it gives them.
@@ -32,7 +33,7 @@ from typing import Any
 from anymetal import settings
 
 # Part of the path: a new layout never meets files of an old one.
-LAYOUT = "v2"
+LAYOUT = "v3"
 # What makes a directory a store's own. Backup programs know this name and skip the directory.
 MARKER = "CACHEDIR.TAG"
 
@@ -100,12 +101,11 @@ class Store:
         """The entry, or None. A damaged file is removed and counts as absent."""
         path = self._path(kind, key)
         try:
-            with path.open("rb") as file:
-                data = file.read()
-                last_use = os.fstat(file.fileno()).st_mtime
+            data = self._read(path)
+            last_use = path.stat().st_mtime
         except OSError:
             return None
-        entry = decode(data)
+        entry = decode(data, f"{kind}/{key}")
         if entry is None:
             _remove(path)
             return None
@@ -114,7 +114,7 @@ class Store:
 
     def put(self, kind: str, key: str, note: dict[str, Any], payload: bytes = b"") -> None:
         """Store an entry. A full or read-only disk is not an error: the entry is not kept."""
-        data = encode(note, payload)
+        data = encode(note, payload, f"{kind}/{key}")
         with contextlib.suppress(OSError):
             self._write(self._path(kind, key), lambda path: _write_bytes(path, data))
             self._bound(len(data))
@@ -122,25 +122,41 @@ class Store:
     def file(self, kind: str, key: str, build: Callable[[Path], None]) -> Path:
         """The path of a file that other programs read, built by `build(path)` unless it is there.
 
-        One that is not as it was built counts as absent. Callers ask once a process: the digest of
-        a precompiled header takes 20 ms.
+        One that is not as it was built counts as absent. Where the place cannot be written it is
+        built for this process alone. Callers ask once a process: the digest of a precompiled header
+        takes 20 ms.
         """
         path = self._path(kind, key)
-        if self._is_intact(kind, key):
+        if self.is_intact(kind, key):
             self._touch(path, path.stat().st_mtime)
             return path
-        self._write(path, build)
-        self.put(f"{kind}-digest", key, {"sha256": _digest_of_file(path)})
+        try:
+            self._write(path, build)
+        except OSError as error:
+            if not self.persistent:
+                raise
+            why = f"{path} cannot be written ({error.strerror or error})"
+            return _temporary_store(self.directory, why, self.limit).file(kind, key, build)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        self.put(f"{kind}-digest", key, {"sha256": digest})
         self._bound(path.stat().st_size)
         return path
 
-    def _is_intact(self, kind: str, key: str) -> bool:
+    def is_intact(self, kind: str, key: str) -> bool:
+        """Whether a file is there as it was built."""
         known = self.get(f"{kind}-digest", key)
         try:
-            digest = _digest_of_file(self._path(kind, key))
+            data = self._read(self._path(kind, key))
         except OSError:
             return False
-        return known is not None and known.note.get("sha256") == digest
+        return known is not None and known.note.get("sha256") == hashlib.sha256(data).hexdigest()
+
+    def _read(self, path: Path) -> bytes:
+        """A file's bytes; none of what no store wrote: a pipe has no end, nor has a large file."""
+        with open(path, "rb", opener=_open_at_once) as file:
+            status = os.fstat(file.fileno())
+            ours = stat.S_ISREG(status.st_mode) and status.st_size <= self.limit
+            return file.read() if ours else b""
 
     def usage(self) -> Usage:
         """Count what is there now."""
@@ -165,8 +181,13 @@ class Store:
         return [path for path in children if _LAYOUT_NAME.fullmatch(path.name) and path.is_dir()]
 
     def prune(self) -> None:
-        """Drop the least recently used entries until nine tenths of the limit are left."""
-        files = sorted(self._files(), key=lambda item: item[1].st_mtime)
+        """Drop what is too large by itself, then the least recently used entries, until nine tenths
+        of the limit are left."""
+
+        def turn(item: tuple[Path, os.stat_result]) -> tuple[bool, float]:
+            return item[1].st_size <= self.limit, item[1].st_mtime
+
+        files = sorted(self._files(), key=turn)
         total = sum(status.st_size for _, status in files)
         if total > self.limit:
             for path, status in files:
@@ -187,6 +208,8 @@ class Store:
         temporary = Path(name)
         try:
             build(temporary)
+            with contextlib.suppress(OSError):  # what is not an empty directory stays
+                path.rmdir()
             temporary.replace(path)
         finally:
             _remove(temporary)
@@ -225,6 +248,12 @@ def _store(directory: Path, limit: int) -> Store:
     if reason is None:
         mark(directory)
         return Store(directory, limit)
+    return _temporary_store(directory, reason, limit)
+
+
+@functools.cache
+def _temporary_store(directory: Path, reason: str, limit: int) -> Store:
+    """A store until this process ends, in place of one at `directory`."""
     temporary = Path(tempfile.mkdtemp(prefix="anymetal-"))
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
     warnings.warn(
@@ -281,8 +310,24 @@ def is_marked(directory: Path) -> bool:
 
 
 def mark(directory: Path) -> None:
-    if not (directory / MARKER).exists():
-        (directory / MARKER).write_text(_SIGNATURE)
+    """Makes a directory a store's own, where it can be; a damaged marker is written again."""
+    marker = directory / MARKER
+    if is_marked(directory) or _is_tag_of_others(marker):
+        return
+    with contextlib.suppress(OSError):
+        if marker.is_dir():
+            marker.rmdir()
+        marker.write_text(_SIGNATURE)
+
+
+def _is_tag_of_others(marker: Path) -> bool:
+    """Whether another program made the tag: it begins as all of them do and is not of ours."""
+    try:
+        text = marker.read_text()
+    except (OSError, UnicodeDecodeError):
+        return False
+    first = _SIGNATURE.partition("\n")[0]
+    return text.startswith(first) and "anymetal" not in text and not _SIGNATURE.startswith(text)
 
 
 def _entries(root: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -300,8 +345,8 @@ def _remove_empty_folders(root: Path) -> None:
             Path(folder).rmdir()
 
 
-def _digest_of_file(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def untrusted(directory: Path) -> str | None:
@@ -331,19 +376,26 @@ def _others_write(status: os.stat_result) -> bool:
     return bool(status.st_mode & stat.S_IWGRP) and status.st_gid != status.st_uid
 
 
-def encode(note: dict[str, Any], payload: bytes) -> bytes:
-    """A note and bytes as one, with the digest of both."""
+def encode(note: dict[str, Any], payload: bytes, place: str = "") -> bytes:
+    """A note and bytes as one, with the digest of both and of the place they are for."""
     text = json.dumps(note, separators=(",", ":")).encode()
     body = _NOTE_LENGTH.pack(len(text)) + text + payload
-    return _MAGIC + hashlib.sha256(body).digest() + body
+    return _MAGIC + _digest(place, body) + body
 
 
-def decode(data: bytes) -> Entry | None:
-    """What `encode` was given; None where the bytes are not as it left them."""
+def _digest(place: str, body: bytes | memoryview) -> bytes:
+    state = hashlib.sha256(place.encode())
+    state.update(body)
+    return state.digest()
+
+
+def decode(data: bytes, place: str = "") -> Entry | None:
+    """What `encode` was given; None where the bytes are not as it left them, or for another
+    place."""
     start = len(_MAGIC) + _DIGEST_BYTES
     if len(data) < _HEADER_BYTES or data[: len(_MAGIC)] != _MAGIC:
         return None
-    if hashlib.sha256(memoryview(data)[start:]).digest() != data[len(_MAGIC) : start]:
+    if _digest(place, memoryview(data)[start:]) != data[len(_MAGIC) : start]:
         return None
     (length,) = _NOTE_LENGTH.unpack_from(data, start)
     middle = _HEADER_BYTES + length

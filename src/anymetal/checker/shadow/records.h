@@ -249,7 +249,7 @@ struct am_checked_launch {
   const am_access_site* sites;
   unsigned* group_starts;  // epoch at the start of each threadgroup
   unsigned long group;  // number of the one that runs
-  char* sink;  // 4096 bytes: where wrong accesses go
+  char* sink;  // where wrong accesses go: as large as the largest
   am_range own[2];  // frames and stack of the threads: addresses that are fine
   unsigned has_fences;  // 1: what atomics publish is kept (publish.h)
   unsigned matrix_site;  // site of the first load or store of a matrix

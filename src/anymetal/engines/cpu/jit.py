@@ -6,7 +6,7 @@ import functools
 import platform
 import threading
 
-from anymetal.engines.cpu.apart import bounded
+from anymetal.engines.apart import bounded
 from anymetal.engines.llvm import llvm
 from anymetal.ir import parse
 from anymetal.passes.lower import bfloat
@@ -56,11 +56,25 @@ def rounds_bfloats() -> bool:
     return not x86 or any(features.get(name) for name in ("avx512bf16", "avxneconvert"))
 
 
+def read(ir: str, context: llvm.ContextRef | None = None) -> llvm.ModuleRef:
+    """A module in a context of its own: what a module leaves in the one that all share stays."""
+    return llvm.parse_assembly(ir, context or llvm.create_context())
+
+
+def run_passes(
+    manager: llvm.ModulePassManager, module: llvm.ModuleRef, builder: llvm.PassBuilder
+) -> None:
+    """Runs passes and frees them; llvmlite 0.50 forgets to, 22 KiB for a pipeline."""
+    manager.run(module, builder)
+    llvm.newpassmanagers.NewPassManager._dispose(manager)
+    manager.detach()
+
+
 @bounded
 def inlined(ir: str) -> str:
     """A module with everything inlined that asks for it, variables in registers, and no more."""
     with LOCK:
-        module = llvm.parse_assembly(ir)
+        module = read(ir)
         manager = llvm.create_new_module_pass_manager()
         # Functions without their variables are a third as long to copy.
         manager.add_sroa_pass()
@@ -73,7 +87,7 @@ def inlined(ir: str) -> str:
         builder = llvm.create_pass_builder(
             _target_machine(1), llvm.create_pipeline_tuning_options(speed_level=1)
         )
-        manager.run(module, builder)
+        run_passes(manager, module, builder)
         return str(module)
 
 
@@ -84,7 +98,7 @@ def normalised(ir: str, *, combine: bool = False) -> str:
     `combine`: also simplify instructions, so that what was put together and taken apart is gone.
     """
     with LOCK:
-        module = llvm.parse_assembly(ir)
+        module = read(ir)
         manager = _folding()
         if combine:
             manager.add_instruction_combine_pass()
@@ -118,7 +132,7 @@ def _run(manager: llvm.ModulePassManager, module: llvm.ModuleRef) -> None:
     builder = llvm.create_pass_builder(
         _target_machine(1), llvm.create_pipeline_tuning_options(speed_level=1)
     )
-    manager.run(module, builder)
+    run_passes(manager, module, builder)
 
 
 @bounded
@@ -128,9 +142,10 @@ def object_code(ir: str, level: int = 3, linked: str | None = None) -> bytes:
     `linked` is a second module whose functions the first one may call and inline.
     """
     with LOCK:
-        module = llvm.parse_assembly(ir)
+        context = llvm.create_context()
+        module = read(ir, context)
         if linked is not None:
-            module.link_in(llvm.parse_assembly(linked))
+            module.link_in(read(linked, context))
         return _compiled(module, level, vectorise=True)
 
 
@@ -138,7 +153,7 @@ def object_code(ir: str, level: int = 3, linked: str | None = None) -> bytes:
 def vector_code(ir: str) -> bytes:
     """Likewise for code that is written in vectors, and keeps its values in variables."""
     with LOCK:
-        module = llvm.parse_assembly(ir)
+        module = read(ir)
         manager = llvm.create_new_module_pass_manager()
         manager.add_sroa_pass()
         manager.add_simplify_cfg_pass()
@@ -174,12 +189,12 @@ def _with_private_frames(module: llvm.ModuleRef) -> llvm.ModuleRef:
 
     Told so, it keeps what a loop carries in registers instead of writing it to the frame each time.
     """
-    read = parse(str(module))
-    for function in read.functions:
+    parsed = parse(str(module))
+    for function in parsed.functions:
         if function.name.startswith(_SPLIT):
             frame = function.parameters[0]
             frame.attributes = ("noalias", *frame.attributes)
-    return llvm.parse_assembly(str(read))
+    return read(str(parsed))
 
 
 def _run_pipeline(
@@ -189,16 +204,16 @@ def _run_pipeline(
     options.loop_vectorization = vectorise and level > 1
     options.slp_vectorization = vectorise and level > 1
     builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    run_passes(builder.getModulePassManager(), module, builder)
 
 
 def _without_traps_for_the_generator(module: llvm.ModuleRef) -> llvm.ModuleRef:
     """The module, with what LLVM's code generator cannot do replaced."""
     if not any(bfloat.is_absolute_value(function.name) for function in module.functions):
         return module
-    read = parse(str(module))
-    bfloat.mask_absolute_values(read)
-    return llvm.parse_assembly(str(read))
+    parsed = parse(str(module))
+    bfloat.mask_absolute_values(parsed)
+    return read(str(parsed))
 
 
 class LoadedCode:

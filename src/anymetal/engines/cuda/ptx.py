@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from anymetal.engines.cpu.jit import LOCK
+from anymetal.engines.cpu import jit
 from anymetal.engines.cuda.target import ENTRY, PTX_VERSION, TRIPLE
 from anymetal.engines.llvm import llvm
 
@@ -17,9 +17,9 @@ def _initialise() -> None:
 
 def ptx(ir: str, processor: str) -> str:
     """The PTX of a module whose one visible function is the kernel."""
-    with LOCK:
+    with jit.LOCK:
         _initialise()
-        module = llvm.parse_assembly(ir)
+        module = jit.read(ir)
         for function in module.functions:
             if not function.is_declaration and function.name != ENTRY:
                 function.linkage = "internal"
@@ -28,5 +28,5 @@ def ptx(ir: str, processor: str) -> str:
         )
         options = llvm.create_pipeline_tuning_options(speed_level=3)
         builder = llvm.create_pass_builder(machine, options)
-        builder.getModulePassManager().run(module, builder)
+        jit.run_passes(builder.getModulePassManager(), module, builder)
         return str(machine.emit_assembly(module))

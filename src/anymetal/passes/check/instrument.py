@@ -93,6 +93,7 @@ class Instrumented:
     written_to: set[Root] = field(default_factory=set)
     computed: set[Root] = field(default_factory=set)  # where not all accesses move bits
     has_fences: bool = False
+    largest: int = 0  # bytes that one access touches
     matrices: list[tuple[Spot, ...]] = field(default_factory=list)
 
 
@@ -198,6 +199,7 @@ class Instrument:
             for access in accesses_of(instruction):
                 if provenance.root(access.pointer).origin not in ("array", "global"):
                     self._check_here(build, instruction, access)
+            self._check_target(build, instruction)
             return instruction.callee in MARKS
 
         rewrite(function, emit)
@@ -263,6 +265,7 @@ class Instrument:
                 checked = self._check(build, instruction, access, root)
                 instruction.set_operand(access.place, checked)
         self._check_picked(build, instruction)
+        self._check_target(build, instruction)
         if instruction.callee in self._callees:
             self._check_call(build, VOID, "am_check_enter")
         build.made.append(instruction)
@@ -270,6 +273,17 @@ class Instrument:
             started = instruction.operands[-1].text
             if started in self._arrays:
                 self._forget(build, started)
+
+    def _check_target(self, build: Builder, call: Instruction) -> None:
+        """A call through a pointer goes to a function of the kernel, or to address 0, where it ends
+        the launch: any other address may be code too."""
+        if call.opcode != "call" or call.callee is not None or not call.target.startswith("%"):
+            return
+        target = Operand(PTR, call.target)
+        known = boolean(False)
+        for name in sorted(self._callees - {THREAD_MAIN, GROUP_MAIN}):
+            known = build.or_(known, build.icmp("eq", target, Operand(PTR, f"@{name}")))
+        call.target = build.select(known, target, Operand(PTR, "null")).text
 
     def _site(
         self, instruction: Instruction, access: Access | None, root: Root, what: str = ""
@@ -383,6 +397,7 @@ class Instrument:
         """Cells of the shadow are as small as the smallest element that is touched."""
         smallest = self.result.smallest
         smallest[root] = min(smallest.get(root, 8), access.element)
+        self.result.largest = max(self.result.largest, access.size.integer or 0)
         if access.kind & shadow.Access.WRITE:
             self.result.written_to.add(root)
 

@@ -41,6 +41,7 @@ MARKS = (DIVISOR, SHIFT, NUMBER, FENCE, INDEX, RETURN, SHUFFLE, OVERFLOW, LOCAL)
 
 # Vector operators are our headers' code, but their arithmetic is the author's.
 _VECTOR_HEADERS = ("anymetal/arithmetic.h", "anymetal/vector.h")
+_ARRAY_HEADER = "metal_array"
 _ARITHMETIC = frozenset(("fadd", "fsub", "fmul", "fdiv", "frem"))
 _FLOATS = (FLOAT, HALF, BFLOAT)
 _FENCE_FUNCTION = "_ZN5metal19atomic_thread_fenceE"
@@ -100,6 +101,9 @@ def mark(
             _mark_function(function, Rows(function, module), overflowing, numbers=numbers)
             if function.name in kernels:
                 _mark_returns(function, info, is_return)
+        elif file.endswith(_ARRAY_HEADER):
+            rows = Rows(function, module, of_array=True)
+            _mark_function(function, rows, set(), numbers=False)
         elif file.endswith(_VECTOR_HEADERS) and numbers:
             _mark_function(function, None, set(), numbers=True)
     for name in MARKS:

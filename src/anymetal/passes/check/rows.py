@@ -22,15 +22,23 @@ class RowIndex:
 
 
 class Rows:
-    """Finds the indices of one function that must be checked."""
+    """Finds the indices of one function that must be checked.
 
-    def __init__(self, function: Function, module: Module) -> None:
+    `of_array`: the function is one of metal::array's, which hands out a reference to an element.
+    """
+
+    def __init__(self, function: Function, module: Module, *, of_array: bool = False) -> None:
         self._function = function
         self._module = module
+        self._of_array = of_array
 
     @functools.cached_property
     def _definitions(self) -> dict[str, Instruction]:
         return self._function.definitions()
+
+    @functools.cached_property
+    def _users(self) -> dict[str, list[Instruction]]:
+        return self._function.users()
 
     @functools.cached_property
     def _globals(self) -> dict[str, Global]:
@@ -47,9 +55,9 @@ class Rows:
         index = step.operands[2]
         if index.integer is not None and 0 <= index.integer < kind.count:
             return None
-        if not self._is_part(step.pointer, kind) or not self._is_accessed(step):
-            return None
-        return RowIndex(index, kind.count)
+        if self._of_array or (self._is_part(step.pointer, kind) and self._is_accessed(step)):
+            return RowIndex(index, kind.count)
+        return None
 
     def _is_part(self, pointer: Operand, kind: Type) -> bool:
         """Whether the array is a row or a member of something larger."""
@@ -64,15 +72,13 @@ class Rows:
 
     def _is_accessed(self, step: Instruction) -> bool:
         """Whether there is a load or store at the address, and not only the address itself."""
-        result = str(step.result)
-        users = (i for i in self._function.instructions() if result in i.text)
-        for user in users:
-            if result not in user.names:
-                continue
-            if user.opcode in _ACCESSES and user.pointer.text == result:
-                return True
-            if (user.callee or "").startswith("llvm.mem"):
-                return True
-            if user.opcode == "getelementptr" and self._is_accessed(user):
-                return True
+        waiting = [str(step.result)]
+        for result in waiting:
+            for user in self._users.get(result, ()):
+                if user.opcode in _ACCESSES and user.pointer.text == result:
+                    return True
+                if (user.callee or "").startswith("llvm.mem"):
+                    return True
+                if user.opcode == "getelementptr":
+                    waiting.append(str(user.result))
         return False
