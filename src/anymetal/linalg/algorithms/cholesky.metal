@@ -7,8 +7,8 @@ struct Panel {
   long count;   // its columns
   long rows;    // its rows
   long height;  // rows below the diagonal block that a threadgroup takes
-  Layout a;
-  Layout l;
+  Strides a;
+  Strides l;
 };
 
 // A threadgroup factors the diagonal block, each one the same, and solves for its own rows below.
@@ -84,8 +84,8 @@ struct Small {
   long matrices;
   long from;  // the orders of A and U
   long to;
-  Layout a;
-  Layout u;
+  Strides a;
+  Strides u;
 };
 
 // A = U' U from the upper triangle of A, up to 32 columns. A row that is done is read by all lanes

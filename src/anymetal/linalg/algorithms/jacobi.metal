@@ -176,8 +176,8 @@ struct Eigh {
   long size;  // a power of two, at least n
   long matrices;
   long lower;
-  Layout a;
-  Layout v;
+  Strides a;
+  Strides v;
 };
 
 // Eigenvalues in ascending order and V, of matrices of up to 32 * `chunks` columns: 32 / size of
@@ -269,9 +269,9 @@ struct Svd {
   long n;
   long size;  // a power of two, at least n
   long matrices;
-  Layout x;
-  Layout w;
-  Layout j;
+  Strides x;
+  Strides w;
+  Strides j;
 };
 
 // The products of a lane's column with itself and with that of lane ^ r.
@@ -364,7 +364,7 @@ struct Round {
   long blocks;  // of 32 rows, an even number
   long round;
   long inner;  // columns that a Gram matrix sums over
-  Layout m;
+  Strides m;
 };
 
 // The two blocks of a pair: every two blocks meet once in `blocks` - 1 rounds.
@@ -569,7 +569,7 @@ struct Measure {
   long rows;
   long columns;
   long lower;  // only the lower triangle is read
-  Layout a;
+  Strides a;
 };
 
 // A threadgroup a matrix: the power of two that brings its largest number to about 1, and -1 in

@@ -8,9 +8,9 @@ struct Factor {
   long rows;
   long columns;  // of the matrix, or of the panel
   long start;    // the panel's first row and column
-  Layout a;
-  Layout lu;
-  Layout pivots;
+  Strides a;
+  Strides lu;
+  Strides pivots;
 };
 
 // The simdgroups' candidates for the next pivot.
@@ -124,8 +124,8 @@ struct Small {
   long matrices;
   long from;  // the orders of A and of its factors
   long to;
-  Layout a;
-  Layout lu;
+  Strides a;
+  Strides lu;
 };
 
 // Matrices of up to 32 rows and columns. Every lane of a matrix finds the same pivots. Columns are
@@ -195,9 +195,9 @@ struct SmallSystem {
   long to;        // of X
   long vector;    // B and X are one vector of `size` numbers a matrix, one behind the other
   long identity;  // B is the identity and not read
-  Layout a;
-  Layout b;
-  Layout x;
+  Strides a;
+  Strides b;
+  Strides x;
 };
 
 // A X = B for matrices of up to 32 columns and at most as many columns of B: elimination with
@@ -322,8 +322,8 @@ struct Swap {
   long columns;  // of the matrix
   long start;
   long count;  // columns of the panel
-  Layout lu;
-  Layout pivots;
+  Strides lu;
+  Strides pivots;
 };
 
 // A thread a column outside of the panel: the panel's row swaps, and right of it U = L^-1 A.
@@ -366,8 +366,8 @@ struct Permute {
   long count;  // swaps
   long columns;
   long backward;
-  Layout x;
-  Layout pivots;
+  Strides x;
+  Strides pivots;
 };
 
 // A thread a column of X: swaps its rows as the pivots say, or back.
@@ -391,9 +391,9 @@ struct SmallSolve {
   long matrices;
   long columns;  // of B
   long adjoint;  // A' X = B
-  Layout lu;
-  Layout b;
-  Layout x;
+  Strides lu;
+  Strides b;
+  Strides x;
 };
 
 // A X = B from the factors of matrices of up to 32 columns, for few columns of B. A lane has a row

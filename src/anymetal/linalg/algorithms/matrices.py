@@ -51,7 +51,7 @@ def deliver(output: torch.Tensor, result: torch.Tensor) -> None:
 
 
 def layout(matrices: torch.Tensor) -> dict[str, int]:
-    """The kernels' `Layout` of a batch of matrices, or of vectors."""
+    """The kernels' `Strides` of a batch of matrices, or of vectors."""
     return dict(zip(("matrix", "row", "column"), (*matrices.stride(), 0), strict=False))
 
 

@@ -11,10 +11,10 @@ struct Shape {
   long columns;
   long start;  // of the panel
   long count;  // columns of the panel, or reflections
-  Layout a;
-  Layout r;
-  Layout tau;
-  Layout v;
+  Strides a;
+  Strides r;
+  Strides tau;
+  Strides v;
 };
 
 // Reduces `rows` rows of `columns` numbers that are `stride` apart. Simdgroup s owns rows s, s +
@@ -308,7 +308,7 @@ inline float reflection(uint i, uint lane, uint rows, uint count, float below) {
 struct Block {
   long rows;    // a multiple of 8
   long matrix;  // from one matrix of `left` and `right` to the next
-  Layout c;
+  Strides c;
 };
 
 // C -= right left' C, for `left` and `right` of rows of 32. Four simdgroups have 32 columns of C:
@@ -381,10 +381,10 @@ struct Apply {
   long count;     // reflections
   long backward;  // the last reflection first: Q C, otherwise Q' C
   long identity;  // C is the identity and not read
-  Layout a;
-  Layout tau;
-  Layout c;
-  Layout result;
+  Strides a;
+  Strides tau;
+  Strides c;
+  Strides result;
 };
 
 // A threadgroup a matrix C.

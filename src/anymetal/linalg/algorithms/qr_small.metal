@@ -68,8 +68,8 @@ struct Factor {
   long matrices;
   long from;  // the orders of A and R
   long to;
-  Layout a;
-  Layout r;
+  Strides a;
+  Strides r;
 };
 
 // R with the reflections below its diagonal, and tau.
@@ -106,9 +106,9 @@ struct Both {
   long from;  // the orders of A, R and Q
   long to;
   long to_q;
-  Layout a;
-  Layout r;
-  Layout q;
+  Strides a;
+  Strides r;
+  Strides q;
 };
 
 // Q and R, in one launch.
@@ -155,9 +155,9 @@ struct Apply {
   long from;  // the orders of A, C and the result
   long from_c;
   long to;
-  Layout a;
-  Layout c;
-  Layout result;
+  Strides a;
+  Strides c;
+  Strides result;
 };
 
 // Q C or Q' C, or the first columns of Q.

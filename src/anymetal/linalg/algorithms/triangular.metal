@@ -6,9 +6,9 @@ struct Solve {
   long columns;  // of B
   long upper;
   long unit;  // the diagonal is 1 and not read
-  Layout t;
-  Layout b;
-  Layout x;
+  Strides t;
+  Strides b;
+  Strides x;
 };
 
 // A simdgroup solves for 32 columns, a lane for one. X may be B. An upper triangle is a lower one

@@ -8,7 +8,7 @@ using namespace metal;
 constant constexpr uint lanes = 32;
 
 // Element (i, j) of matrix b stands at b * `matrix` + i * `row` + j * `column`.
-struct Layout {
+struct Strides {
   long matrix;
   long row;
   long column;
@@ -63,7 +63,7 @@ enum Order : long { in_some_way, by_rows, by_columns };
 
 // Columns of a group's matrices go to a tile with rows of 32; rows past the matrix are not written.
 template <uint size>
-inline void load_columns(threadgroup float* tile, device const float* a, constant Layout& layout,
+inline void load_columns(threadgroup float* tile, device const float* a, constant Strides& layout,
                          long order, uint rows, bool there, Place<size> place) {
   device const float* first = a + ulong(place.group) * (lanes * size);
   threadgroup float* column = tile + place.lane;
@@ -86,7 +86,7 @@ inline void load_columns(threadgroup float* tile, device const float* a, constan
 
 // The other way round.
 template <uint size>
-inline void store_columns(threadgroup const float* tile, device float* a, constant Layout& layout,
+inline void store_columns(threadgroup const float* tile, device float* a, constant Strides& layout,
                           long order, uint rows, bool there, Place<size> place) {
   simdgroup_barrier(mem_flags::mem_threadgroup);
   device float* first = a + ulong(place.group) * (lanes * size);
