@@ -49,7 +49,7 @@ quick: $(VENV)/.developer
 	$(BIN)/python -m pytest tests/test_rooms.py tests/test_docs.py tests/launch tests/cli $(WORKERS)
 
 thorough: $(VENV)/.developer
-	ANYMETAL_TEST_ALL=1 $(BIN)/python -m pytest tests/msl tests/fuzz tests/ops tests/linalg tests/patch \
+	ANYMETAL_TEST_ALL=1 $(BIN)/python -m pytest tests/msl tests/fuzz tests/ops tests/linalg tests/overrides tests/patch \
 	  tests/cli/test_demo.py tests/checker/test_bad_kernels.py $(WORKERS)
 
 checked: $(VENV)/.developer
