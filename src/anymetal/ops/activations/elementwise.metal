@@ -57,6 +57,7 @@ template <typename T, typename F, uint width>
     }
     return;
   }
+  // anymetal: allow(aliasing) in place, a thread has read what it writes
   for (uint i = 0; i < rows.columns - column; ++i) y[i] = T(F::template of<T>(float(x[i])));
 }
 

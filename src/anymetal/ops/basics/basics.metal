@@ -45,6 +45,7 @@ template <typename T, uint width>
     return;
   }
   for (uint i = 0; i < rows.columns - column; ++i)
+    // anymetal: allow(aliasing) in place, a thread has read what it writes
     result[i] = T(fma(rows.alpha, float(x[i]), float(y[i])));
 }
 

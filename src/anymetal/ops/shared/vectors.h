@@ -14,6 +14,7 @@ struct Width<1> {
   }
   template <typename T>
   static void store(device T* to, float value) {
+    // anymetal: allow(aliasing) in place, a thread has read what it writes
     *to = T(value);
   }
   // As it would be read back.
@@ -33,6 +34,7 @@ struct Width<4> {
   }
   template <typename T>
   static void store(device T* to, float4 value) {
+    // anymetal: allow(aliasing) in place, a thread has read what it writes
     *reinterpret_cast<device vec<T, 4>*>(to) = vec<T, 4>(value);
   }
   template <typename T>
@@ -60,6 +62,7 @@ struct Eight {
   static void store(device T* to, float4 low, float4 high) {
     if constexpr (sizeof(T) == 2) {
       const uint2 first = as_type<uint2>(vec<T, 4>(low));
+      // anymetal: allow(aliasing) in place, a thread has read what it writes
       *reinterpret_cast<device uint4*>(to) = uint4(first, as_type<uint2>(vec<T, 4>(high)));
     } else {
       Width<4>::store(to, low);
