@@ -1,8 +1,8 @@
 """Loops over a thread's own arrays are unrolled whole, so that the arrays become registers.
 
 An array that is indexed by a loop's counter stays in local memory, which is device memory. LLVM
-unrolls short loops by itself and leaves longer ones; these are marked for it. A mark on a loop
-whose number of rounds is not known changes nothing.
+unrolls short loops by itself and leaves longer ones; these are marked for it, where their number of
+rounds is known: LLVM complains aloud of a mark that it cannot follow.
 """
 
 from __future__ import annotations
@@ -24,12 +24,27 @@ def unroll_loops_over_arrays(module: Module, function: Function) -> None:
     _, loops = loop_aware_order(graph, function.blocks[0].label)
     for number, loop in enumerate(loops, _FIRST_LOOP):
         inner = any(other.blocks < loop.blocks for other in loops)
-        if inner or not varying & loop.blocks:
+        latches = [label for label in loop.blocks if loop.header in graph[label]]
+        if inner or not varying & loop.blocks or not _counts(function, latches):
             continue
         node = module.loop(number, how)
-        for label in loop.blocks:
-            if loop.header in graph[label]:
-                function.block(label).terminator.attach("llvm.loop", node)
+        for label in latches:
+            function.block(label).terminator.attach("llvm.loop", node)
+
+
+def _counts(function: Function, latches: list[str]) -> bool:
+    """Whether a loop ends when something is compared with a constant, at its one end."""
+    if len(latches) != 1:
+        return False
+    end = function.block(latches[0]).terminator
+    if end.opcode != "br" or len(end.labels) != 2:
+        return False
+    condition = function.definitions().get(end.operands[0].text)
+    return (
+        condition is not None
+        and condition.opcode == "icmp"
+        and any(operand.integer is not None for operand in condition.operands)
+    )
 
 
 def _varying_accesses(function: Function) -> set[str]:
