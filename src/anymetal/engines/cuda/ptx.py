@@ -15,18 +15,34 @@ def _initialise() -> None:
     llvm.initialize_all_asmprinters()
 
 
+def _unrolled(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> llvm.ModuleRef:
+    """Marked loops are unrolled first. A mark that is left goes: LLVM would complain of it."""
+    manager = llvm.create_new_module_pass_manager()
+    manager.add_sroa_pass()
+    manager.add_loop_rotate_pass()
+    manager.add_loop_unroll_pass()
+    jit.run_passes(manager, module, llvm.create_pass_builder(machine, _options()))
+    text = str(module)
+    for mark in ("full", "enable"):
+        text = text.replace(f'!"llvm.loop.unroll.{mark}"', '!"anymetal.loop"')
+    return jit.read(text)
+
+
+def _options() -> llvm.PipelineTuningOptions:
+    return llvm.create_pipeline_tuning_options(speed_level=3)
+
+
 def ptx(ir: str, processor: str) -> str:
     """The PTX of a module whose one visible function is the kernel."""
     with jit.LOCK:
         _initialise()
-        module = jit.read(ir)
-        for function in module.functions:
-            if not function.is_declaration and function.name != ENTRY:
-                function.linkage = "internal"
         machine = llvm.Target.from_triple(TRIPLE).create_target_machine(
             cpu=processor, features=f"+{PTX_VERSION}", opt=3
         )
-        options = llvm.create_pipeline_tuning_options(speed_level=3)
-        builder = llvm.create_pass_builder(machine, options)
+        module = _unrolled(jit.read(ir), machine)
+        for function in module.functions:
+            if not function.is_declaration and function.name != ENTRY:
+                function.linkage = "internal"
+        builder = llvm.create_pass_builder(machine, _options())
         jit.run_passes(builder.getModulePassManager(), module, builder)
         return str(machine.emit_assembly(module))
