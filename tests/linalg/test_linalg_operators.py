@@ -12,6 +12,7 @@ from torch import Tensor
 import anymetal.linalg
 from anymetal.evidence.health import Plan, examine
 from anymetal.evidence.judge import judge
+from anymetal.launch.guarded import watched
 from anymetal.ops.declare import OPERATORS, AnyOperator, Case
 
 NAMES = [n for n, o in OPERATORS.items() if o.__module__.startswith(anymetal.linalg.__name__)]
@@ -30,6 +31,20 @@ def doubled(value: Any) -> Any:
 
 def filled(operator: AnyOperator) -> list[Case]:
     return [case for case in operator.cases if all(t.numel() for t in made(case)[0])]
+
+
+def test_every_function_is_an_operator() -> None:
+    functions = [name for name in anymetal.linalg.__all__ if name != "LinAlgError"]
+    assert not [name for name in functions if not {name, f"{name}_ex"} & set(NAMES)]
+
+
+def test_gradient_through_others_factorises_once() -> None:
+    (a,), _ = made(OPERATORS["svdvals"].cases[1])
+    with watched() as factorised:
+        anymetal.linalg.svd(a, full_matrices=False)
+    with watched() as launches:
+        anymetal.linalg.svdvals(a.requires_grad_()).sum().backward()
+    assert len(launches) == len(factorised)
 
 
 @each_operator

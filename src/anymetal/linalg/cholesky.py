@@ -7,7 +7,7 @@ from torch import Tensor
 
 from anymetal.linalg.algorithms import cholesky as algorithm
 from anymetal.linalg.algorithms.matrices import deliver, flat, room_in
-from anymetal.linalg.examples import case, cost, positive
+from anymetal.linalg.examples import case, conditioned, cost, positive, random
 from anymetal.linalg.outputs import with_out
 from anymetal.linalg.requirements import (
     Named,
@@ -126,18 +126,67 @@ def _check_solve(B: Tensor, L: Tensor) -> None:
         )
 
 
+def _read(L: Tensor, upper: bool) -> Tensor:
+    """The triangle that is read: torch's own gradient has numbers in the other one, too."""
+    return L.triu() if upper else L.tril()
+
+
+def _solve_reference(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
+    return torch.cholesky_solve(B, _read(L, upper), upper)
+
+
+@operator(
+    source="algorithms/triangular.metal",
+    reference=_solve_reference,
+    baseline=in_float(_solve_reference),
+    cases=(
+        case("empty", (random, (0, 3)), (conditioned, (0, 0))),
+        case("", (random, (2, 5, 3)), (conditioned, (2, 5, 5)), upper=True),
+        case("", (random, (2, 37, 3)), (conditioned, (37, 37))),
+    ),
+    bench=[case("", (random, (1000, 8, 1)), (conditioned, (1000, 8, 8)))],
+    cost=cost(lambda n, columns: 2 * n * n * columns),
+    made_of_others=True,
+    name="cholesky_solve",
+)
+def _cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
+    _check_solve(B, L)
+    right, lower = wide(B, L.mT if upper else L)
+    half = solve_triangular(lower, right, upper=False)
+    return solve_triangular(lower.mT, half, upper=True).to(B.dtype)
+
+
 @with_out
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """X with A X = B for the factor L of A, as torch.cholesky_solve."""
-    _check_solve(B, L)
-    lower = L.mT if upper else L
-    half = solve_triangular(lower, B, upper=False)
-    return solve_triangular(lower.mT, half, upper=True)
+    return _cholesky_solve(B, L, upper)
+
+
+def _inverse_reference(L: Tensor, upper: bool = False) -> Tensor:
+    return torch.cholesky_inverse(_read(L, upper), upper)
+
+
+@operator(
+    source="algorithms/triangular.metal",
+    reference=_inverse_reference,
+    baseline=in_float(_inverse_reference),
+    cases=(
+        case("empty", (conditioned, (2, 0, 0))),
+        case("", (conditioned, (2, 5, 5))),
+        case("", (conditioned, (37, 37)), upper=True),
+    ),
+    bench=[case("", (conditioned, (1000, 8, 8)))],
+    cost=cost(lambda n, _: 2 * n**3),
+    made_of_others=True,
+    name="cholesky_inverse",
+)
+def _cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
+    check_matrix("cholesky_inverse", "A", L, square=True)
+    identity = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device).expand(L.shape)
+    return _cholesky_solve(identity, L, upper)
 
 
 @with_out
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """The inverse of A from its factor L, as torch.cholesky_inverse."""
-    check_matrix("cholesky_inverse", "A", L, square=True)
-    identity = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device).expand(L.shape)
-    return cholesky_solve(identity, L, upper)
+    return _cholesky_inverse(L, upper)

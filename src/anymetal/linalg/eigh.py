@@ -96,7 +96,30 @@ def eigh(A: Tensor, UPLO: str = "L") -> Named:
     return named("linalg_eigh", _eigh(A, UPLO))
 
 
+def _values_reference(A: Tensor, UPLO: str = "L") -> Tensor:
+    values: Tensor = torch.linalg.eigvalsh(A, UPLO=UPLO)
+    return values
+
+
+@operator(
+    source="algorithms/jacobi.metal",
+    reference=_values_reference,
+    baseline=in_float(_values_reference),
+    cases=(
+        case("empty", (symmetric, (2, 0, 0))),
+        case("", (symmetric, (5, 7, 7)), UPLO="U"),
+        case("", (symmetric, (31, 31))),
+    ),
+    bench=[case("", (symmetric, (1000, 8, 8)))],
+    cost=cost(lambda n, _: 9 * n**3),
+    made_of_others=True,
+    name="eigvalsh",
+)
+def _eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
+    return _eigh(A, UPLO)[0]
+
+
 @with_out
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """Ascending eigenvalues, as torch.linalg.eigvalsh."""
-    return _eigh(A, UPLO)[0]
+    return _eigvalsh(A, UPLO)

@@ -49,6 +49,11 @@ def spread(generator: torch.Generator, shape: Sequence[int]) -> Tensor:
     return matrix
 
 
+def tolerance(generator: torch.Generator, shape: Sequence[int]) -> Tensor:
+    """Far from the values that `spread` and `symmetric` give."""
+    return torch.full(tuple(shape), 0.125)
+
+
 def case(name: str, *matrices: tuple[Matrix, Sequence[int]], **keywords: Any) -> Case:
     """Matrices of these kinds and shapes as arguments, and keywords."""
 

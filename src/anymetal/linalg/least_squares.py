@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from anymetal.linalg.eigh import eigh
-from anymetal.linalg.examples import case, cost, random, spread
+from anymetal.linalg.eigh import eigh, eigvalsh
+from anymetal.linalg.examples import case, conditioned, cost, random, spread, symmetric, tolerance
 from anymetal.linalg.lu import inv_ex
-from anymetal.linalg.norms import matrix_norm
+from anymetal.linalg.norms import exact_order, norm_of, order_name
 from anymetal.linalg.outputs import with_out
 from anymetal.linalg.qr import qr
 from anymetal.linalg.requirements import (
@@ -148,6 +148,35 @@ def pinv(
     return _pinv(A, float(atol or 0.0), float(rtol or 0.0), hermitian)
 
 
+def _rank_reference(A: Tensor, atol: Tensor, rtol: Tensor, hermitian: bool = False) -> Tensor:
+    rank: Tensor = torch.linalg.matrix_rank(A, atol=atol, rtol=rtol, hermitian=hermitian)
+    return rank
+
+
+@operator(
+    source=SOURCE,
+    reference=_rank_reference,
+    baseline=in_float(_rank_reference),
+    cases=(
+        case("empty", (spread, (2, 0, 3)), (tolerance, (2,)), (tolerance, (2,))),
+        case("", (spread, (2, 9, 4)), (tolerance, (2,)), (tolerance, (2,))),
+        case("", (symmetric, (5, 7, 7)), (tolerance, (5,)), (tolerance, (5,)), hermitian=True),
+    ),
+    bench=[case("", (spread, (1000, 8, 8)), (tolerance, (1,)), (tolerance, (1,)))],
+    cost=cost(lambda m, n: 22 * m * n * min(m, n)),
+    no_gradient="a rank is a whole number",
+    made_of_others=True,
+    name="matrix_rank",
+)
+def _matrix_rank(A: Tensor, atol: Tensor, rtol: Tensor, hermitian: bool = False) -> Tensor:
+    check_matrix("matrix_rank", "A", A)
+    if A.numel() == 0:
+        return torch.zeros(A.shape[:-2], dtype=torch.int64, device=A.device)
+    matrix = wide(A)
+    values = eigvalsh(matrix) if hermitian else svdvals(matrix)
+    return (values.abs() > _limit(values, *wide(atol, rtol))).sum(-1)
+
+
 @with_out
 def matrix_rank(
     A: Tensor, *, atol: Tolerance = None, rtol: Tolerance = None, hermitian: bool = False
@@ -157,33 +186,60 @@ def matrix_rank(
     if hermitian:
         check_matrix("eigh", "A", A, square=True)
     atol, rtol = _tolerances("matrix_rank", A, atol, rtol)
+    limits = _as_tensor(atol, A).detach(), _as_tensor(rtol, A).detach()
+    return _matrix_rank(A.detach(), *limits, hermitian)
+
+
+def _cond_reference(A: Tensor, p: str) -> Tensor:
+    """Norms of A and its inverse: torch's own cannot be differentiated where it inverts."""
+    order = exact_order(p)
+    if order in (2, -2) or A.numel() == 0:
+        number: Tensor = torch.linalg.cond(A, order)
+        return number
+    sizes: list[Tensor] = [torch.linalg.matrix_norm(m, order) for m in (A, torch.linalg.inv(A))]
+    return sizes[0] * sizes[1]
+
+
+@operator(
+    source=SOURCE,
+    reference=_cond_reference,
+    baseline=in_float(_cond_reference),
+    cases=(
+        case("empty", (conditioned, (2, 0, 0)), p="2"),
+        case("", (spread, (2, 9, 4)), p="2"),
+        case("", (conditioned, (3, 7, 7)), p="fro"),
+    ),
+    bench=[case("", (spread, (1000, 8, 8)), p="2")],
+    cost=cost(lambda m, n: 22 * m * n * min(m, n)),
+    made_of_others=True,
+    name="cond",
+)
+def _cond(A: Tensor, p: str) -> Tensor:
+    """`p` as `order_name` names it."""
+    check_matrix("cond", "A", A)
     if A.numel() == 0:
-        return torch.zeros(A.shape[:-2], dtype=torch.int64, device=A.device)
-    matrix = A.detach().float()
-    values = eigh(matrix).eigenvalues if hermitian else svdvals(matrix)
-    limit = _limit(values, _as_tensor(atol, A), _as_tensor(rtol, A))
-    return (values.abs() > limit).sum(-1)
+        return A.new_zeros(A.shape[:-2])
+    matrix = wide(A)
+    if p in ("2", "-2"):
+        values = svdvals(matrix)
+        ends = values[..., 0], values[..., -1]
+        ratio: Tensor = ends[0] / ends[1] if p == "2" else ends[1] / ends[0]
+        return ratio.to(A.dtype)
+    inverse, info = inv_ex(matrix)
+    both = norm_of(matrix, p) * norm_of(inverse, p)
+    return torch.where(info == 0, both, torch.inf).to(A.dtype)
 
 
 @with_out
 def cond(A: Tensor, p: float | str | None = None) -> Tensor:
     """The condition number in the norm `p` (2 without one), as torch.linalg.cond."""
     check_matrix("cond", "A", A)
-    if p is None or p in (2, -2):
-        values = svdvals(A.float())
-        if values.shape[-1] == 0:
-            return A.new_zeros(A.shape[:-2])
-        ends = values[..., 0], values[..., -1]
-        ratio = ends[0] / ends[1] if p != -2 else ends[1] / ends[0]
-        return ratio.to(A.dtype)
-    if p not in ("fro", "nuc", 1, -1, torch.inf, -torch.inf):
+    name = order_name(2 if p is None else p)
+    if name is None:
         raise RuntimeError(f"linalg.cond got an invalid norm type: {p}")
-    if A.numel() == 0:
-        return A.new_zeros(A.shape[:-2])
-    check_matrix("cond", "A", A, square=True, begins=f"linalg.cond(ord={p})")
-    inverse, info = inv_ex(A.float())
-    both = matrix_norm(A.float(), p) * matrix_norm(inverse, p)
-    return torch.where(info == 0, both, torch.inf).to(A.dtype)
+    if name not in ("2", "-2") and A.numel():
+        check_matrix("cond", "A", A, square=True, begins=f"linalg.cond(ord={p})")
+    return _cond(A, name)
 
 
 # --- least squares -------------------------------------------------------------------------------

@@ -154,13 +154,36 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> Named:
     return named("linalg_lu_factor", factors[:2])
 
 
+def _lu_reference(A: Tensor) -> Factors:
+    permutation, lower, upper = torch.linalg.lu(A)
+    return permutation, lower, upper
+
+
+@operator(
+    source=SOURCE,
+    reference=_lu_reference,
+    baseline=in_float(_lu_reference),
+    cases=(_SQUARE[0], _SQUARE[2], case("wide", (conditioned, (2, 5, 9)))),
+    bench=_BENCH[:1],
+    cost=cost(lambda m, n: 2 / 3 * m * n * min(m, n)),
+    results=("P", "L", "U"),
+    detached=["P"],
+    made_of_others=True,
+    name="lu",
+)
+def _lu(A: Tensor) -> Factors:
+    check_matrix("lu", "A", A)
+    factors, pivots, _ = _lu_factor_ex(A)
+    permutation, lower, upper = torch.lu_unpack(factors, pivots)
+    return permutation, lower, upper
+
+
 @with_out
 def lu(A: Tensor, *, pivot: bool = True) -> Named:
     """P, L and U with A = P L U, as torch.linalg.lu."""
     check_matrix("lu", "A", A)
     _check_pivot(A, pivot)
-    factors, pivots, _ = _lu_factor_ex(A)
-    return named("linalg_lu", torch.lu_unpack(factors, pivots))
+    return named("linalg_lu", _lu(A))
 
 
 # --- systems -------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from anymetal.linalg.algorithms import svd as algorithm
 from anymetal.linalg.algorithms.matrices import flat, positive_signs
-from anymetal.linalg.examples import case, cost, spread
+from anymetal.linalg.examples import case, conditioned, cost, random, spread
 from anymetal.linalg.outputs import with_out
 from anymetal.linalg.qr import qr
 from anymetal.linalg.requirements import (
@@ -18,7 +18,7 @@ from anymetal.linalg.requirements import (
     raise_failed,
     wide,
 )
-from anymetal.ops.declare import Call, Gradients, operator
+from anymetal.ops.declare import Call, Cost, Gradients, operator
 
 Triple = tuple[Tensor, Tensor, Tensor]
 
@@ -142,11 +142,89 @@ def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> 
     return named("linalg_svd", _svd(A, full_matrices))
 
 
+def _values_reference(A: Tensor) -> Tensor:
+    values: Tensor = torch.linalg.svdvals(A)
+    return values
+
+
+@operator(
+    source="algorithms/jacobi.metal",
+    reference=_values_reference,
+    baseline=in_float(_values_reference),
+    cases=(
+        case("empty", (spread, (0, 3))),
+        case("", (spread, (2, 9, 4))),
+        case("", (spread, (5, 31))),
+    ),
+    bench=[case("", (spread, (1000, 8, 8)))],
+    cost=cost(lambda m, n: 4 * m * n * min(m, n) + 22 * min(m, n) ** 3),
+    made_of_others=True,
+    name="svdvals",
+)
+def _svdvals(A: Tensor) -> Tensor:
+    return _svd(A, full_matrices=False)[1]
+
+
 @with_out
 def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
     """Singular values in descending order, as torch.linalg.svdvals."""
     _check_driver(driver)
-    return _svd(A, full_matrices=False)[1]
+    return _svdvals(A)
+
+
+def _lowrank_reference(A: Tensor, directions: Tensor, niter: int = 2) -> Triple:
+    tall = A.mT if A.shape[-2] < A.shape[-1] else A
+    basis = torch.linalg.qr(tall @ directions).Q
+    for _ in range(niter):
+        other = torch.linalg.qr(tall.mT @ basis).Q
+        basis = torch.linalg.qr(tall @ other).Q
+    u, s, vh = _reference(basis.mT @ tall, full_matrices=False)
+    left, right = basis @ u, vh.mT
+    return (left, s, right) if tall is A else (right, s, left)
+
+
+def _lowrank_cost(A: Tensor, directions: Tensor, niter: int = 2) -> Cost:
+    q = directions.shape[-1]
+    return Cost(
+        read=A.nbytes + directions.nbytes,
+        write=A.itemsize * A.shape[:-2].numel() * q * (A.shape[-2] + A.shape[-1] + 1),
+        flops=4 * (niter + 1) * A.numel() * q,
+    )
+
+
+@operator(
+    source="algorithms/jacobi.metal",
+    reference=_lowrank_reference,
+    baseline=in_float(_lowrank_reference),
+    cases=(
+        case("empty", (spread, (0, 3)), (random, (0, 0))),
+        case("", (spread, (2, 9, 4)), (conditioned, (4, 3)), niter=0),
+        case("", (spread, (5, 31)), (conditioned, (5, 3)), niter=1),
+    ),
+    bench=[case("", (spread, (128, 64)), (random, (64, 6)))],
+    cost=_lowrank_cost,
+    results=("U", "S", "V"),
+    made_of_others=True,
+    name="svd_lowrank",
+)
+def _svd_lowrank(A: Tensor, directions: Tensor, niter: int = 2) -> Triple:
+    """`directions`: random columns, as many as the rank, for the shorter side of A."""
+    check_matrix("svd_lowrank", "A", A)
+    matrix, chosen = wide(A, directions)
+    if matrix.shape[-2] < matrix.shape[-1]:
+        v, s, u = _lowrank(matrix.mT, chosen, niter)
+    else:
+        u, s, v = _lowrank(matrix, chosen, niter)
+    return u.to(A.dtype), s.to(A.dtype), v.to(A.dtype)
+
+
+def _lowrank(matrix: Tensor, directions: Tensor, niter: int) -> Triple:
+    basis = qr(matrix @ directions).Q
+    for _ in range(niter):
+        other = qr(matrix.mT @ basis).Q
+        basis = qr(matrix @ other).Q
+    u, s, vh = _svd(basis.mT @ matrix, full_matrices=False)
+    return basis @ u, s, vh.mT
 
 
 def svd_lowrank(
@@ -162,20 +240,7 @@ def svd_lowrank(
         raise ValueError(f"q(={q}) must be non-negative integer and not greater than min(m, n)")
     if niter < 0:
         raise ValueError(f"niter(={niter}) must be non-negative integer")
-    matrix = (A if M is None else A - M).float()
-    if matrix.shape[-2] < matrix.shape[-1]:
-        u, s, v = _lowrank(matrix.mT, q, niter)
-        u, v = v, u
-    else:
-        u, s, v = _lowrank(matrix, q, niter)
+    matrix = A if M is None else (A - M).float()
+    directions = torch.randn(min(matrix.shape[-2:]), q, device=matrix.device)
+    u, s, v = _svd_lowrank(matrix, directions, niter)
     return u.to(A.dtype), s.to(A.dtype), v.to(A.dtype)
-
-
-def _lowrank(matrix: Tensor, q: int, niter: int) -> Triple:
-    directions = torch.randn(matrix.shape[-1], q, device=matrix.device)
-    basis = qr(matrix @ directions).Q
-    for _ in range(niter):
-        other = qr(matrix.mT @ basis).Q
-        basis = qr(matrix @ other).Q
-    u, s, vh = svd(basis.mT @ matrix, full_matrices=False)
-    return basis @ u, s, vh.mT

@@ -48,6 +48,14 @@ Many tensors are lists, whether read or written. An operator without a gradient 
     def sgd_step(params: list[Tensor], grads: list[Tensor], lr: float) -> None:
         check_lists(...)
 
+An operator that is made of others computes its results in the function, and nothing is left to
+run. Its gradient is theirs, and nothing is computed twice; with a `backward` of its own it may keep
+less:
+
+    @operator(..., made_of_others=True)
+    def cholesky_inverse(L: Tensor) -> Tensor:
+        return cholesky_solve(torch.eye(L.shape[-1]), L)
+
 A function of many arguments, be it `run`, the reference or the cost, may take them as one object,
 so that the declaration alone lists them:
 

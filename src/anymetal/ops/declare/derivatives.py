@@ -217,6 +217,9 @@ def above(operator: AnyOperator, values: dict[str, Any]) -> Any:
         return with_tangents(operator, values)
     if not recorded:
         return operator.below_autograd(values)
+    if operator.through_others:
+        args, kwargs = operator.signature.split(values)
+        return operator.room(*args, **kwargs)
     lengths = [len(v) if _is_list(v) else None for v in values.values()]
     flat = [x for v in values.values() for x in (v if _is_list(v) else [v])]
     return _Recorded.apply(operator, lengths, *flat)  # type: ignore[no-untyped-call]

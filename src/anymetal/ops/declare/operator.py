@@ -80,6 +80,7 @@ class operator:
     in_part: bool = False  # kernels write a part of what they are given, and no more
     gradient_in_part: bool = False  # likewise those of the gradient
     no_gradient: str | None = None  # why there is none
+    made_of_others: bool = False  # the function computes the results, by other operators
     twice: bool = False  # gradients of gradients are those of the reference
     again: bool = False  # a gradient that is differentiated in turn is the reference's
     mixed: Mixed | None = None
@@ -116,6 +117,8 @@ class Operator(Generic[P, R]):
         self.autocast, self.twice = declared.autocast, declared.twice
         self.again = declared.again
         self.no_gradient = declared.no_gradient or "none is declared"
+        self.made_of_others = declared.made_of_others
+        self._through_others = declared.made_of_others and declared.no_gradient is None
         self.functional = declared.functional
         self.kernels = kernel_file(Path(inspect.getfile(room)).parent / declared.source)
         self.kept: frozenset[str] = frozenset()
@@ -159,7 +162,12 @@ class Operator(Generic[P, R]):
 
     @property
     def differentiable(self) -> bool:
-        return self._backward is not None or self.functional is not None
+        return self._backward is not None or self.functional is not None or self.through_others
+
+    @property
+    def through_others(self) -> bool:
+        """Whether its gradient is that of the operators it is made of."""
+        return self._through_others and self._backward is None
 
     def outcome(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What a call gives: its results, or what it wrote where it mutates arguments.
@@ -195,6 +203,8 @@ class Operator(Generic[P, R]):
 
     def _on_device(self, *args: Any, **kwargs: Any) -> Any:
         results = self.room(*args, **kwargs)
+        if self.made_of_others:
+            return results
         if self._run is None:
             raise NotImplementedError(f"{self.qualified}: no function is registered by `run`")
         if self.mutates:

@@ -103,6 +103,7 @@ def _gated_cost(
     ],
     bench=[_gated_case(512, 256, 512, 8, (True, True, True))],
     cost=_gated_cost,
+    made_of_others=True,
 )
 def _swiglu_mlp(
     input: Tensor,
@@ -114,11 +115,6 @@ def _swiglu_mlp(
     """`beside`: which of the three weights have a pair; `loras`: the pairs, one after the other."""
     _check("swiglu_mlp", input, weights)
     return _gated(input, weights, _pairs(loras, beside), scale)
-
-
-@_swiglu_mlp.run
-def _(output: Tensor, *args: Any, **kwargs: Any) -> None:
-    """The function above has made it, of other operators."""
 
 
 @_swiglu_mlp.backward(keep=["input", "weights", "loras"])
@@ -287,6 +283,7 @@ def _attention_cost(
     ],
     bench=[_attention_case(1, 256, 256, 4, 2, 8)],
     cost=_attention_cost,
+    made_of_others=True,
 )
 def _lora_attention(
     input: Tensor,
@@ -307,11 +304,6 @@ def _lora_attention(
     _check("lora_attention", input, weights)
     given = _Heads(heads, kv_heads, scale, eps, base, is_causal)
     return _attended(input, norm_weight, weights, _pairs(loras, beside), cos, sin, given)
-
-
-@_lora_attention.run
-def _(output: Tensor, *args: Any, **kwargs: Any) -> None:
-    """The function above has made it, of other operators."""
 
 
 _ATTENTION = ("input", "norm_weight", "weights", "loras", "cos", "sin")
