@@ -49,6 +49,14 @@ def spread(generator: torch.Generator, shape: Sequence[int]) -> Tensor:
     return matrix
 
 
+def halving(generator: torch.Generator, shape: Sequence[int]) -> Tensor:
+    """Singular values that halve, with vectors near the axes."""
+    matrix = random(generator, shape) / 32
+    diagonal = matrix.diagonal(dim1=-2, dim2=-1)
+    diagonal += 0.5 ** torch.arange(diagonal.shape[-1])
+    return matrix
+
+
 def tolerance(generator: torch.Generator, shape: Sequence[int]) -> Tensor:
     """Far from the values that `spread` and `symmetric` give."""
     return torch.full(tuple(shape), 0.125)
