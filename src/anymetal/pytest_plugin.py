@@ -2,8 +2,8 @@
 
 A test with findings fails with them. The marker `metal_check` asks for it at one test, whatever the
 command line says: `@pytest.mark.metal_check(strict=True, nan=True)`; `enabled=False` keeps a test
-out. A test that has the marker and launches no kernel fails, and so does a run with the option in
-which no test does. A test that takes the fixture `metal_report` judges the findings itself, unless
+out. A test that has the marker and launches no kernel fails (unless `launches=False`), and so does a
+run with the option in which no test does. A test that takes the fixture `metal_report` judges the findings itself, unless
 it has the marker too.
 
 `--mps` gives the whole run a virtual mps device; the fixture `mps` does it for a test that needs
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _MARKER = "metal_check"
 _FIXTURE = "metal_report"
 _NOTHING = "anymetal check: no kernel was launched"
-_MARKER_OPTIONS = frozenset({"enabled", "strict", "nan", "outputs", "severity"})
+_MARKER_OPTIONS = frozenset({"enabled", "strict", "nan", "outputs", "severity", "launches"})
 # The attribute of a test's report that carries its findings from an xdist worker.
 _CARRIED = "anymetal_report"
 _LAUNCHED = "any_launched"  # in it: under whichever check
@@ -45,7 +45,7 @@ class Plan:
 
     report: Report
     fails: bool
-    marked: bool
+    must_launch: bool
     strict: bool
     nan: bool
     outputs: Any
@@ -247,7 +247,7 @@ def _plan_for(item: pytest.Item) -> Plan | None:
     return Plan(
         report=Report({**usual.severity, **(options.get("severity") or {})}),
         fails=marker is not None or not judges,
-        marked=marker is not None,
+        must_launch=marker is not None and bool(options.get("launches", True)),
         strict=options.get("strict", usual.strict),
         nan=options.get("nan", usual.nan),
         outputs=options.get("outputs"),
@@ -299,7 +299,7 @@ def _checked(item: pytest.Item, phase: str) -> Iterator[None]:
             item.add_report_section(phase, "metal check", text)
     if plan.fails and plan.offences(new):
         pytest.fail(text, pytrace=False)
-    if plan.marked and phase == "call" and not any_launched():
+    if plan.must_launch and phase == "call" and not any_launched():
         pytest.fail(f"{_NOTHING}, and the marker {_MARKER} asks for checked ones", pytrace=False)
 
 

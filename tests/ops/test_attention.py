@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from judging import called, doubled
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import anymetal
 from anymetal import ops
@@ -393,9 +394,12 @@ def test_too_wide_heads_and_too_few_dimensions() -> None:
         attend(torch.ones(3), torch.ones(3), torch.ones(3))
 
 
-def test_gradients_of_the_gradient_are_refused() -> None:
-    q, k, v = tensors(9)
-    leaf = q.requires_grad_()
-    (first,) = torch.autograd.grad(attend(leaf, k, v).sum(), leaf, create_graph=True)
-    with pytest.raises(RuntimeError, match="attention can be differentiated once"):
-        first.sum().backward()
+def test_gradients_of_the_gradient() -> None:
+    found = []
+    for function in (attend, F.scaled_dot_product_attention):
+        q, k, v = (tensor.detach().requires_grad_() for tensor in tensors(9))
+        with sdpa_kernel(SDPBackend.MATH):
+            (first,) = torch.autograd.grad(function(q, k, v).square().sum(), q, create_graph=True)
+            found.append(torch.autograd.grad(first.square().sum(), (q, k, v)))
+    for mine, torchs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, torchs, rtol=1e-4, atol=1e-5)

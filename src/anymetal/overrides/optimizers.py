@@ -78,7 +78,7 @@ class _WithRetreat(Stepping):
 
     def _their_step(self, closure: Callable[[], Any] | None) -> Any:
         step: Any = self._theirs.step
-        if hasattr(step, "hooked"):  # the hooks of a step are around ours already
+        while hasattr(step, "hooked"):  # the hooks of a step are around ours already
             step = step.__wrapped__
         self._steps_where_torch_wants_them()
         return step(self, closure)
