@@ -75,5 +75,9 @@ def _launch(operator: AnyOperator, tensors: list[Tensor], *numbers: float) -> No
         return
     past = 1 if Mistakes.out_of_bounds else 0
     operator.kernel(operator.name, first)(
-        *tensors, count + past, *map(float, numbers), threads=count + past, group_size=choice.group_size
+        *tensors,
+        count + past,
+        *map(float, numbers),
+        threads=count + past,
+        group_size=choice.group_size,
     )

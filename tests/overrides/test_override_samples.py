@@ -18,7 +18,7 @@ from anymetal.overrides.table import TABLE
 
 LARGEST = 2000  # elements of a sample's tensor
 # Samples of a function, spread over all of them; those of attention need a kernel each.
-MOST = 1000 if os.environ.get("ANYMETAL_TEST_ALL") else 6
+MOST = 1000 if os.environ.get("ANYMETAL_TEST_ALL") else 2
 FEW = {"nn.functional.scaled_dot_product_attention": 2}
 PLACES = {path: row for row in TABLE.rows for path in row.places}
 INFOS = [

@@ -59,7 +59,6 @@ template <typename T, typename N, bool alone, bool sums, uint held_elements, uin
   V weight_sums[sums ? steps : 1];
   V bias_sums[sums ? steps : 1];
   if constexpr (sums) {
-#pragma unroll
     for (uint step = 0; step < steps; ++step) weight_sums[step] = bias_sums[step] = V(0.0f);
   }
   const uint first = in_grid.y * sizes.block;
@@ -68,7 +67,6 @@ template <typename T, typename N, bool alone, bool sums, uint held_elements, uin
     device const T* row_x = x + row * sizes.x;
     const float shift = shift_of<N>(row_x, team);
     V held[steps];
-#pragma unroll
     for (uint step = 0; step < steps; ++step) {
       const uint i = (step * team.size + team.index) * width;
       held[step] = i < sizes.columns ? W::load(row_x + i) : V(shift);
@@ -78,7 +76,6 @@ template <typename T, typename N, bool alone, bool sums, uint held_elements, uin
     V g[steps];
     V sum = V(0.0f);
     V product = V(0.0f);
-#pragma unroll
     for (uint step = 0; step < steps; ++step) {
       const uint i = (step * team.size + team.index) * width;
       if (i >= sizes.columns) break;
@@ -94,7 +91,6 @@ template <typename T, typename N, bool alone, bool sums, uint held_elements, uin
     }
     const float2 means =
         gradient_means<N, alone>(sum, product, float(sizes.columns), team, scratch);
-#pragma unroll
     for (uint step = 0; step < steps; ++step) {
       const uint i = (step * team.size + team.index) * width;
       if (i >= sizes.columns) break;
@@ -104,7 +100,6 @@ template <typename T, typename N, bool alone, bool sums, uint held_elements, uin
     if (team.index == 0) keep(moments, kept, row);
   }
   if constexpr (sums) {
-#pragma unroll
     for (uint step = 0; step < steps; ++step) {
       const uint i = (step * team.size + team.index) * width;
       if (i >= sizes.columns) break;
