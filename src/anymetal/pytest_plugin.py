@@ -2,9 +2,9 @@
 
 A test with findings fails with them. The marker `metal_check` asks for it at one test, whatever the
 command line says: `@pytest.mark.metal_check(strict=True, nan=True)`; `enabled=False` keeps a test
-out. A test that has the marker and launches no kernel fails (unless `launches=False`), and so does a
-run with the option in which no test does. A test that takes the fixture `metal_report` judges the findings itself, unless
-it has the marker too.
+out. A test that has the marker and launches no kernel fails, unless it says `launches=False`; so
+does a run with the option in which no test launches any. A test that takes the fixture
+`metal_report` judges the findings itself, unless it has the marker too.
 
 `--mps` gives the whole run a virtual mps device; the fixture `mps` does it for a test that needs
 one.
