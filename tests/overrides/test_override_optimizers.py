@@ -153,6 +153,20 @@ def test_step_that_cannot_be_compiled_is_torchs(name: str, monkeypatch: pytest.M
     assert overrides.report().functions[f"torch.optim.{name}"].switched_off
 
 
+def test_hooks_of_a_step_run_once() -> None:
+    hooks: list[int] = []
+
+    def made(params: Any) -> Any:
+        optimizer = MAKES["AdamW"](params)
+        optimizer.register_step_post_hook(lambda *_: hooks.append(1))
+        return optimizer
+
+    optim.AdamW([torch.zeros(3, requires_grad=True)])  # from here on its own step has hooks too
+    with overrides.enabled("optim"):
+        train(made)
+    assert len(hooks) == 4
+
+
 def test_step_that_broke_off_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: Any, **__: Any) -> None:
         raise KernelFault("half written")

@@ -25,6 +25,14 @@ Tensor = torch.Tensor
 _CHOICES = ("foreach", "fused", "capturable", "differentiable")
 
 
+def _without_hooks(step: Any) -> Any:
+    """A class's step as it was before torch put the hooks of steps around it, which it does when
+    the class is first used: they are around the outermost step already."""
+    while hasattr(step, "hooked"):
+        step = step.__wrapped__
+    return step
+
+
 class _WithRetreat(Stepping):
     """An optimizer of ours that can take a step by torch's class, whose states it has."""
 
@@ -43,7 +51,8 @@ class _WithRetreat(Stepping):
             COUNTS.keep(self._name, reason)
             self._their_step(None)
         else:
-            super().step()
+            ours: Any = super().step
+            _without_hooks(ours.__func__)(self)
             COUNTS.take(self._name)
         return loss
 
@@ -77,11 +86,8 @@ class _WithRetreat(Stepping):
         return any(grad is not None and grad.layout != torch.strided for grad in grads)
 
     def _their_step(self, closure: Callable[[], Any] | None) -> Any:
-        step: Any = self._theirs.step
-        while hasattr(step, "hooked"):  # the hooks of a step are around ours already
-            step = step.__wrapped__
         self._steps_where_torch_wants_them()
-        return step(self, closure)
+        return _without_hooks(self._theirs.step)(self, closure)
 
     def _steps_where_torch_wants_them(self) -> None:
         """torch counts steps on the CPU unless told otherwise."""
