@@ -102,9 +102,9 @@ def test_no_caret_where_the_column_is_not_in_the_line() -> None:
 
 
 def test_text_without_a_file_names_the_call_that_compiled_it() -> None:
-    launch = Launched(1, None, None, Position("/work/train.py", 30, 1))
+    launch = Launched(1, None, None, Position("/home/ann/train.py", 30, 1))
     nowhere = replace(READ, position=Position("<shader>", 3, 1))
-    assert "  launch 1, source from /work/train.py:30" in plain_finding(
+    assert "  launch 1, source from /home/ann/train.py:30" in plain_finding(
         overrun(launch=launch, place=nowhere)
     )
     assert "source from" not in plain_finding(overrun(launch=launch))

@@ -1,8 +1,8 @@
 """Launches on CPU tensors that run beside the code that prepares the next ones.
 
 Most kernels wait for memory, which one processor nearly uses up: while it works, what another one
-does costs little. A step of an optimizer over large tensors spends a tenth of its time on what
-stands between two launches, since its kernels leave nothing of Python in the caches.
+does costs little. A step of an optimizer over large tensors has much that stands between two
+launches. docs/training.md has what this gains, which has been nothing where it was timed.
 """
 
 from __future__ import annotations
