@@ -51,6 +51,14 @@ def test_examples_of_weights_run() -> None:
     assert (names["matrix"] == 0.5).all()
 
 
+def test_examples_of_your_kernels_run() -> None:
+    text = (ROOT / "docs" / "your-kernels.md").read_text()
+    names: dict[str, Any] = {}
+    for example in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        exec(example, names)
+    assert names["report"].passed
+
+
 def test_examples_and_table_of_overrides() -> None:
     text = (ROOT / "docs" / "overrides.md").read_text()
     names: dict[str, Any] = {}

@@ -1,0 +1,6 @@
+"""What a kernel of one's own is tested and timed with: `compare` and `do_bench`."""
+
+from anymetal.testing.compare import compare
+from anymetal.testing.comparison import Comparison, ComparisonError
+
+__all__ = ["Comparison", "ComparisonError", "compare"]
