@@ -1,81 +1,90 @@
-"""The examples in the README run as they stand there; the documents' links and lines are sound."""
+"""Every code block of every page runs as it stands there; links and lines of the pages are sound.
+
+`tests/learn/blocks.py` says how a block is written, `tests/learn/running.py` how it is run.
+`python -m tests.learn` counts blocks, links and public names.
+"""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.learn.blocks import ROOT, blocks_of, pages
+from tests.learn.links import anchors, links_of
+from tests.learn.running import Page
 
 from anymetal.overrides.table import as_markdown
 
-ROOT = Path(__file__).parent.parent
-README = ROOT / "README.md"
-DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 COLUMNS = 100
 
-of_each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+
+def place(path: Path) -> str:
+    return str(path.relative_to(ROOT))
 
 
-def test_examples_run() -> None:
-    examples = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
-    assert len(examples) == 3
-    names: dict[str, Any] = {}
-    for example in examples:
-        exec(example, names)
+of_each_page = pytest.mark.parametrize("path", pages(), ids=place)
+
+
+def readme(names: dict[str, Any]) -> None:
     assert torch.equal(names["out"], 3 * names["x"])
-    assert "error[out_of_bounds] in scale: read of 4 bytes outside device 'x'" in str(
-        names["report"]
-    )
+    report = str(names["report"])
+    assert "error[out_of_bounds] in scale: read of 4 bytes outside device 'x'" in report
     assert names["y"].shape == (4, 64)
 
 
-def test_examples_of_training_run() -> None:
-    text = (ROOT / "docs" / "training.md").read_text()
-    examples = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    assert examples
-    names: dict[str, Any] = {}
-    for example in examples:
-        exec(example, names)
+def training(names: dict[str, Any]) -> None:
     assert names["table"].grad.isfinite().all()
     assert names["error"] < 0.5 * names["y"].square().mean()
 
 
-def test_examples_of_weights_run() -> None:
-    text = (ROOT / "docs" / "weights.md").read_text()
-    names: dict[str, Any] = {}
-    for example in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
-        exec(example, names)
+def weights(names: dict[str, Any]) -> None:
     assert (names["matrix"] == 0.5).all()
 
 
-def test_examples_of_your_kernels_run() -> None:
-    text = (ROOT / "docs" / "your-kernels.md").read_text()
-    names: dict[str, Any] = {}
-    for example in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
-        exec(example, names)
-    assert names["report"].passed
-
-
-def test_examples_and_table_of_overrides() -> None:
-    text = (ROOT / "docs" / "overrides.md").read_text()
-    names: dict[str, Any] = {}
-    for example in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
-        exec(example, names)
+def overrides(names: dict[str, Any]) -> None:
     assert names["x"].grad.isfinite().all()
     # Made again: python -c "from anymetal import overrides as o; print(o.table.as_markdown())"
-    assert as_markdown() in text
+    assert as_markdown() in (ROOT / "docs" / "overrides.md").read_text()
 
 
-@of_each_document
+def patching(names: dict[str, Any]) -> None:
+    torch.testing.assert_close(names["after"], names["before"], rtol=1e-4, atol=1e-6)
+
+
+# What must hold after the blocks of a page have run, beside what they assert themselves.
+AFTERWARDS: dict[str, Callable[[dict[str, Any]], None]] = {
+    "README.md": readme,
+    "docs/training.md": training,
+    "docs/weights.md": weights,
+    "docs/overrides.md": overrides,
+    "docs/patching.md": patching,
+}
+
+
+@of_each_page
+def test_code_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    # A reader's machine runs neither a workflow nor pytest.
+    for variable in ("GITHUB_ACTIONS", "PYTEST_CURRENT_TEST"):
+        monkeypatch.delenv(variable, raising=False)
+    torch.manual_seed(0)
+    page = Page(tmp_path)
+    page.run(blocks_of(path.read_text(), path))
+    AFTERWARDS.get(place(path), lambda _: None)(page.names)
+
+
+@of_each_page
 def test_links_lead_somewhere(path: Path) -> None:
-    for target in re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text()):
-        assert (path.parent / target).exists(), target
+    for target, anchor in links_of(path):
+        assert target.exists(), target
+        if anchor:
+            assert anchor in anchors(target), f"{target.name}#{anchor}"
 
 
-@of_each_document
+@of_each_page
 def test_lines_fit(path: Path) -> None:
     """Rows of tables are exempt: Markdown cannot break them."""
     lines = path.read_text().splitlines()

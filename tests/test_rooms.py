@@ -15,7 +15,6 @@ ORDER = (
     "__main__",
     "pytest_plugin",
     "cli",
-    "testing",
     "evidence",
     "patch",
     "overrides",

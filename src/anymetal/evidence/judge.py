@@ -34,13 +34,8 @@ class Judgement:
     fault: str | None = None  # what is wrong besides the size of the error
 
     @property
-    def bound(self) -> float:
-        """The largest error that passes."""
-        return max(TIMES_TORCH * self.torch_error, self.floor)
-
-    @property
     def passed(self) -> bool:
-        return self.fault is None and self.error <= self.bound
+        return self.fault is None and self.error <= max(TIMES_TORCH * self.torch_error, self.floor)
 
     @property
     def in_torch_errors(self) -> float:
@@ -65,18 +60,10 @@ def judge(results: Any, torch_results: Any, exact: Any, dtype: torch.dtype) -> J
             rounding,
             f"{len(ours)} results where float64 has {len(truth)}",
         )
-    return worst(judge_each(ours, theirs, truth, dtype), floor)
-
-
-def judge_each(
-    ours: Sequence[torch.Tensor],
-    theirs: Sequence[torch.Tensor],
-    exact: Sequence[torch.Tensor],
-    dtype: torch.dtype,
-) -> list[Judgement]:
-    """One judgement for each of equally many results."""
-    floor, rounding = floor_of(dtype), torch.finfo(dtype).eps / 2
-    return [_judge_one(*three, floor, rounding) for three in zip(ours, theirs, exact, strict=True)]
+    return worst(
+        [_judge_one(*three, floor, rounding) for three in zip(ours, theirs, truth, strict=True)],
+        floor,
+    )
 
 
 def worst(judgements: Sequence[Judgement], floor: float = 0.0) -> Judgement:
