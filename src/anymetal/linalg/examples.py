@@ -41,11 +41,19 @@ def symmetric(generator: torch.Generator, shape: Sequence[int]) -> Tensor:
 
 def spread(generator: torch.Generator, shape: Sequence[int]) -> Tensor:
     """Singular values that lie apart."""
-    rows, columns = shape[-2:]
-    count = min(rows, columns)
-    left = torch.linalg.qr(random(generator, (*shape[:-2], rows, count)))[0]
-    right = torch.linalg.qr(random(generator, (*shape[:-2], columns, count)))[0]
-    matrix: Tensor = (left * (1.0 + torch.arange(count))) @ right.mT
+    return _with_values(generator, shape, 1.0 + torch.arange(min(shape[-2:])))
+
+
+def decaying(generator: torch.Generator, shape: Sequence[int]) -> Tensor:
+    """Singular values that halve: a few directions hold nearly all of the matrix."""
+    return _with_values(generator, shape, 0.5 ** torch.arange(min(shape[-2:])))
+
+
+def _with_values(generator: torch.Generator, shape: Sequence[int], values: Tensor) -> Tensor:
+    *batch, rows, columns = shape
+    left = torch.linalg.qr(random(generator, (*batch, rows, len(values))))[0]
+    right = torch.linalg.qr(random(generator, (*batch, columns, len(values))))[0]
+    matrix: Tensor = (left * values) @ right.mT
     return matrix
 
 
@@ -58,8 +66,8 @@ def halving(generator: torch.Generator, shape: Sequence[int]) -> Tensor:
 
 
 def tolerance(generator: torch.Generator, shape: Sequence[int]) -> Tensor:
-    """Far from the values that `spread` and `symmetric` give."""
-    return torch.full(tuple(shape), 0.125)
+    """No value of `spread` and `symmetric` is near it, nor near this part of the largest one."""
+    return torch.full(tuple(shape), 0.15)
 
 
 def case(name: str, *matrices: tuple[Matrix, Sequence[int]], **keywords: Any) -> Case:

@@ -135,12 +135,29 @@ def _as_tensor(value: Tolerance, like: Tensor) -> Tensor:
     return value.float() if isinstance(value, Tensor) else torch.tensor(value, device=like.device)
 
 
+def _no_others(name: str, old: str, given: Tolerance, *others: Tolerance) -> bool:
+    """Whether the tolerance of NumPy's signature is given, which excludes the newer ones."""
+    if given is not None and any(other is not None for other in others):
+        raise TypeError(f"linalg_{name}(): argument '{old}' excludes 'atol' and 'rtol', got both")
+    return given is not None
+
+
 @with_out
 def pinv(
-    A: Tensor, *, atol: Tolerance = None, rtol: Tolerance = None, hermitian: bool = False
+    A: Tensor,
+    rcond: Tolerance = None,
+    hermitian: bool = False,
+    *,
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
 ) -> Tensor:
-    """The pseudo-inverse, as torch.linalg.pinv: singular values up to the tolerance are zero."""
+    """The pseudo-inverse, as torch.linalg.pinv: singular values up to the tolerance are zero.
+
+    `rcond` is NumPy's name for `rtol`.
+    """
     check_matrix("pinv", "A", A)
+    if _no_others("pinv", "rcond", rcond, atol, rtol):
+        rtol = rcond
     atol, rtol = _tolerances("pinv", A, atol, rtol)
     if isinstance(atol, Tensor) or isinstance(rtol, Tensor):
         limits = _as_tensor(atol, A), _as_tensor(rtol, A)
@@ -179,10 +196,20 @@ def _matrix_rank(A: Tensor, atol: Tensor, rtol: Tensor, hermitian: bool = False)
 
 @with_out
 def matrix_rank(
-    A: Tensor, *, atol: Tolerance = None, rtol: Tolerance = None, hermitian: bool = False
+    A: Tensor,
+    tol: Tolerance = None,
+    hermitian: bool = False,
+    *,
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
 ) -> Tensor:
-    """How many singular values are above the tolerance, as torch.linalg.matrix_rank."""
+    """How many singular values are above the tolerance, as torch.linalg.matrix_rank.
+
+    `tol` is NumPy's way to say `atol` with an `rtol` of 0.
+    """
     check_matrix("matrix_rank", "A", A)
+    if _no_others("matrix_rank", "tol", tol, atol, rtol):
+        atol, rtol = tol, 0.0
     if hermitian:
         check_matrix("eigh", "A", A, square=True)
     atol, rtol = _tolerances("matrix_rank", A, atol, rtol)
@@ -377,5 +404,7 @@ def _residuals(a: Tensor, b: Tensor, solution: Tensor, rank: Tensor, driver: str
     m, n = a.shape[-2:]
     if m <= n or driver == "gelsy" or (driver != "gels" and bool((rank < n).any())):
         return a.new_empty(0)
+    if n == 0 and driver == "gels":  # torch's own residuals of nothing, which gelsd does not share
+        return b.new_zeros(b.shape[:-2] + b.shape[-1:])
     left: Tensor = a.float() @ solution.float() - b.float()
     return left.square().sum(-2).to(a.dtype)

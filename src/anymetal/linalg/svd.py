@@ -7,7 +7,7 @@ from torch import Tensor
 
 from anymetal.linalg.algorithms import svd as algorithm
 from anymetal.linalg.algorithms.matrices import flat, positive_signs
-from anymetal.linalg.examples import case, conditioned, cost, halving, random, spread
+from anymetal.linalg.examples import case, conditioned, cost, decaying, halving, random, spread
 from anymetal.linalg.outputs import with_out
 from anymetal.linalg.qr import qr
 from anymetal.linalg.requirements import (
@@ -201,7 +201,7 @@ def _lowrank_cost(A: Tensor, directions: Tensor, niter: int = 2) -> Cost:
         case("", (halving, (2, 9, 4)), (conditioned, (4, 2)), niter=1),
         case("", (halving, (5, 31)), (conditioned, (5, 2)), niter=1),
     ),
-    bench=[case("", (spread, (128, 64)), (random, (64, 6)))],
+    bench=[case("", (decaying, (128, 64)), (random, (64, 6)))],
     cost=_lowrank_cost,
     results=("U", "S", "V"),
     made_of_others=True,
