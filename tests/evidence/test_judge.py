@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from anymetal.evidence.judge import Judgement, floor_of, judge, relative_error, worst
+from anymetal.evidence.judge import Judgement, floor_of, judge, judge_ratios, relative_error, worst
 
 EXACT = torch.tensor([1.0, -4.0, 2.0], dtype=torch.float64)
 
@@ -74,3 +74,13 @@ def test_worst_prefers_what_fails() -> None:
     assert large.passed and not small.passed
     assert worst([large, small]) is small
     assert worst([]).passed
+
+
+def test_ratios_pass_up_to_two_or_four_of_torchs() -> None:
+    def judged(ours: list[float], theirs: list[float]) -> Judgement:
+        return judge_ratios({"residual": torch.tensor(ours)}, {"residual": torch.tensor(theirs)})
+
+    assert judged([1.9, 7.9], [0.1, 2.0]).passed
+    assert not judged([2.1, 0.1], [0.5, 0.1]).passed
+    assert not judged([0.1, 8.1], [5.0, 2.0]).passed  # of the same matrix, not of another
+    assert not judged([math.nan], [9.0]).passed

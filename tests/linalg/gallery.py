@@ -1,4 +1,4 @@
-"""Matrices that factorisations find hard, and LAPACK's test ratios for what comes out.
+"""Matrices that factorisations find hard, beside LAPACK's test ratios of what comes out.
 
 `python tests/linalg/gallery.py` prints the worst ratios over the gallery beside torch's own.
 """
@@ -13,9 +13,7 @@ import torch
 from torch import Tensor
 
 from anymetal import linalg
-
-EPSILON = torch.finfo(torch.float32).eps
-Ratios = dict[str, Tensor]  # by name, one number a matrix
+from anymetal.linalg import ratios
 
 
 def _with_values(m: int, n: int, values: Tensor) -> Tensor:
@@ -86,77 +84,6 @@ def positive_gallery(n: int) -> dict[str, Tensor]:
     }
 
 
-# --- ratios --------------------------------------------------------------------------------------
-
-
-def norm(matrix: Tensor) -> Tensor:
-    """Frobenius, in float64; 1 for zero, so that it can be divided by."""
-    value = torch.linalg.matrix_norm(matrix.double())
-    return torch.where(value == 0, 1.0, value)
-
-
-def orthogonality(q: Tensor) -> Tensor:
-    n = q.shape[-1]
-    gram = q.double().mT @ q.double()
-    return torch.linalg.matrix_norm(gram - torch.eye(n)) / (max(n, 1) * EPSILON)
-
-
-def residual(difference: Tensor, a: Tensor) -> Tensor:
-    size = max(a.shape[-2:]) * EPSILON
-    return torch.linalg.matrix_norm(difference) / (norm(a) * size)
-
-
-def qr_ratios(a: Tensor, q: Tensor, r: Tensor) -> Ratios:
-    return {
-        "residual": residual(a.double() - q.double() @ r.double(), a),
-        "orthogonality": orthogonality(q),
-    }
-
-
-def lu_ratios(a: Tensor, factors: Tensor, pivots: Tensor) -> Ratios:
-    p, lower, upper = torch.lu_unpack(factors.double(), pivots)
-    return {"residual": residual(a.double() - p @ lower @ upper, a)}
-
-
-def cholesky_ratios(a: Tensor, lower: Tensor) -> Ratios:
-    return {"residual": residual(a.double() - lower.double() @ lower.double().mT, a)}
-
-
-def solve_ratios(a: Tensor, x: Tensor, b: Tensor) -> Ratios:
-    """The backward error, over the columns together."""
-    left = a.double() @ x.double() - b.double()
-    size = norm(a) * norm(x) + norm(b)
-    return {"backward": torch.linalg.matrix_norm(left) / (size * a.shape[-1] * EPSILON)}
-
-
-def eigh_ratios(a: Tensor, values: Tensor, vectors: Tensor) -> Ratios:
-    v, w = vectors.double(), values.double()
-    exact = torch.linalg.eigvalsh(a.double())
-    return {
-        "residual": residual(a.double() @ v - v * w[..., None, :], a),
-        "orthogonality": orthogonality(vectors),
-        "values": values_error(w, exact),
-    }
-
-
-def svd_ratios(a: Tensor, u: Tensor, s: Tensor, vh: Tensor) -> Ratios:
-    exact = torch.linalg.svdvals(a.double())
-    k = s.shape[-1]
-    product = (u.double()[..., :k] * s.double()[..., None, :]) @ vh.double()[..., :k, :]
-    return {
-        "residual": residual(a.double() - product, a),
-        "left": orthogonality(u),
-        "right": orthogonality(vh.mT),
-        "values": values_error(s.double(), exact),
-    }
-
-
-def values_error(values: Tensor, exact: Tensor) -> Tensor:
-    largest = exact.abs().amax(-1)
-    largest = torch.where(largest == 0, 1.0, largest)
-    return (values - exact).abs().amax(-1) / (largest * values.shape[-1] * EPSILON)
-
-
 # --- the table -----------------------------------------------------------------------------------
 
 
@@ -164,22 +91,22 @@ def stacked(matrices: dict[str, Tensor]) -> Tensor:
     return torch.stack(list(matrices.values()))
 
 
-def judged(name: str, a: Tensor, module: object) -> Ratios:
+def judged(name: str, a: Tensor, module: object) -> ratios.Ratios:
     """The ratios of one function of `module`, ours or torch.linalg."""
     call: Callable[..., object] = getattr(module, name)
     if name == "qr":
-        return qr_ratios(a, *call(a))
+        return ratios.of_qr(a, *call(a))
     if name == "lu_factor_ex":
         factors, pivots, _ = call(a)
-        return lu_ratios(a, factors, pivots)
+        return ratios.of_lu_factors(a, factors, pivots)
     if name == "eigh":
-        return eigh_ratios(a, *call(a))
+        return ratios.of_eigh(a, *call(a))
     if name == "svd":
-        return svd_ratios(a, *call(a, full_matrices=False))
+        return ratios.of_svd(a, *call(a, full_matrices=False))
     if name == "cholesky":
-        return cholesky_ratios(a, call(a))
+        return ratios.of_cholesky(a, call(a))
     b = torch.randn(*a.shape[:-1], 3, generator=torch.Generator().manual_seed(1))
-    return solve_ratios(a, call(a, b), b)
+    return ratios.of_solve(a, call(a, b), b)
 
 
 def matrices_for(name: str, m: int, n: int) -> dict[str, Tensor]:

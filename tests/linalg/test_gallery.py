@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from gallery import judged, matrices_for, orthogonality, stacked
+from gallery import judged, matrices_for, stacked
 
 from anymetal import linalg
+from anymetal.linalg.ratios import orthogonality
 
 SQUARE = [("cholesky", 5), ("cholesky", 33), ("solve", 32), ("solve", 40), ("eigh", 7)]
 SQUARE += [("eigh", 32), ("eigh", 40), ("eigh", 97), ("cholesky", 97)]

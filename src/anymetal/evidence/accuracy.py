@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from anymetal.evidence.health import DTYPES, Health
-from anymetal.evidence.judge import TIMES_TORCH, Judgement
+from anymetal.evidence.judge import RATIO_FLOOR, RATIO_TIMES_TORCH, TIMES_TORCH, Judgement
 from anymetal.evidence.machine import Machine
 from anymetal.ops.declare import OPERATORS
 
@@ -19,6 +19,11 @@ operator (or the composition of torch operators) has in the same dtype: 1.00 is 
 Both are measured against float64, relative to the largest value of the result; torch's error counts
 as one rounding at least. Up to {limit:g} passes, and so does any error below a few roundings. In
 parentheses: the error itself. An operator named `..._backward` is the gradient alone.
+
+Results of {factorisations} are judged by
+LAPACK's test ratios (see [linear algebra](linalg.md)), since the errors of factors depend on the
+matrix: up to {floor:g}, or {times:g} times torch's own, passes. Derivatives of eigenvectors and
+singular vectors may have {gradients:g} of torch's errors.
 
 {machine}
 
@@ -35,6 +40,10 @@ def document(found: Sequence[Health], machine: Machine, before: str = "") -> str
     headings = [*DTYPES, *(f"gradient {dtype}" for dtype in DTYPES)]
     text = _TEXT.format(
         limit=TIMES_TORCH,
+        factorisations=", ".join(f"`{n}`" for n, one in OPERATORS.items() if one.ratios),
+        floor=RATIO_FLOOR,
+        times=RATIO_TIMES_TORCH,
+        gradients=max(one.gradient_errors for one in OPERATORS.values()),
         machine=_measured(machine),
         columns=" | ".join(headings),
         dashes="|".join("---:" for _ in headings),

@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 
-from anymetal.evidence.judge import Judgement, flat, judge
+from anymetal.evidence.judge import Judgement, flat, judge, judge_ratios, worst
 from anymetal.ops.declare import AnyOperator, Case
 from anymetal.ops.declare.variants import DTYPE_NAMES
 
 Function = Callable[..., Any]
 Convert = Callable[[torch.Tensor], torch.Tensor]
+Gradients = Sequence[torch.Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -55,24 +56,40 @@ class Exercise:
             ours = self.call(self.operator, *self.inputs())
             theirs = self.call(self.torch_function, *self.inputs())
             exact = self.call(self.operator.reference, *self.exact_inputs())
-        return judge(ours, theirs, exact, self.dtype)
+        return self.judged_results(ours, theirs, exact)
+
+    def judged_results(self, ours: Any, theirs: Any, exact: Any) -> Judgement:
+        """Results by their errors; those of a factorisation by its ratios, and what is whole."""
+        args, kwargs = self.inputs()
+        if self.operator.ratios is None or args[0].numel() == 0:
+            return judge(ours, theirs, exact, self.dtype)
+        args = converted(args, torch.Tensor.cpu)
+        found = [one.cpu() for one in flat(ours)]
+        judgement = judge_ratios(
+            self.operator.ratios(found, *args, **kwargs),
+            self.operator.ratios([one.cpu() for one in flat(theirs)], *args, **kwargs),
+        )
+        whole = [[t for t in flat(tree) if not t.is_floating_point()] for tree in (ours, exact)]
+        return worst([judgement, judge(whole[0], whole[1], whole[1], self.dtype)])
 
     def judge_gradients(self) -> Judgement:
         """The same for the gradients of every floating point argument."""
         ours = self.gradients(self.operator, *self.inputs())
         theirs = self.gradients(self.torch_function, *self.inputs())
         exact = self.gradients(self.operator.reference, *self.exact_inputs())
+        return self.judged_gradients(ours, theirs, exact)
+
+    def judged_gradients(self, ours: Gradients, theirs: Gradients, exact: Gradients) -> Judgement:
+        """Gradients by their errors; None counts where float64 has one."""
         missing = [i for i, (a, b) in enumerate(zip(ours, exact, strict=True)) if _lacks(a, b)]
         if missing:
             fault = f"no gradient for tensor argument {missing[0]}, which float64 has one for"
             return Judgement(float("inf"), 0.0, 0.0, fault=fault)
         kept = [i for i, g in enumerate(exact) if g is not None and ours[i] is not None]
         ours, theirs, exact = ([each[i] for i in kept] for each in (ours, theirs, exact))
-        return judge(ours, theirs, exact, self.dtype)
+        return judge(ours, theirs, exact, self.dtype, self.operator.gradient_errors)
 
-    def gradients(
-        self, function: Function, args: list[Any], kwargs: dict[str, Any]
-    ) -> list[torch.Tensor | None]:
+    def gradients(self, function: Function, args: list[Any], kwargs: dict[str, Any]) -> Gradients:
         """Gradients of the floating point arguments, for upstream gradients that never change."""
         args, kwargs, leaves = differentiable(args, kwargs)
         results = [r for r in flat(self.call(function, args, kwargs)) if r.requires_grad]

@@ -1,18 +1,21 @@
 """A result, torch's own and the float64 truth go in; how wrong the result is comes out.
 
 The rule of the whole library: an error against float64 of at most twice what torch's own operator
-has in that dtype, or below a floor of a few roundings where torch happens to be exact.
+has in that dtype, or below a floor of a few roundings where torch happens to be exact. What
+factorises a matrix is judged by LAPACK's test ratios: its error depends on the matrix.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 TIMES_TORCH = 2.0
+# A ratio passes up to 2, or four times torch's own on the same matrix.
+RATIO_FLOOR, RATIO_TIMES_TORCH = 2.0, 4.0
 # Errors that nobody is blamed for, in epsilons of the dtype. Kernels compute in float and round a
 # half or a bfloat once; a float has the errors of its own arithmetic.
 _FLOORS = {torch.float32: 4.0, torch.float16: 1.0, torch.bfloat16: 1.0}
@@ -32,10 +35,12 @@ class Judgement:
     floor: float
     rounding: float = 0.0  # the largest relative error of rounding to the dtype
     fault: str | None = None  # what is wrong besides the size of the error
+    times_torch: float = TIMES_TORCH
 
     @property
     def passed(self) -> bool:
-        return self.fault is None and self.error <= max(TIMES_TORCH * self.torch_error, self.floor)
+        limit = max(self.times_torch * self.torch_error, self.floor)
+        return self.fault is None and self.error <= limit
 
     @property
     def in_torch_errors(self) -> float:
@@ -48,7 +53,13 @@ class Judgement:
         return f"error {self.error:.2g}, torch's own {self.torch_error:.2g}"
 
 
-def judge(results: Any, torch_results: Any, exact: Any, dtype: torch.dtype) -> Judgement:
+def judge(
+    results: Any,
+    torch_results: Any,
+    exact: Any,
+    dtype: torch.dtype,
+    times_torch: float = TIMES_TORCH,
+) -> Judgement:
     """Compare trees of tensors, None where there is no tensor."""
     floor, rounding = floor_of(dtype), torch.finfo(dtype).eps / 2
     ours, theirs, truth = flat(results), flat(torch_results), flat(exact)
@@ -60,9 +71,26 @@ def judge(results: Any, torch_results: Any, exact: Any, dtype: torch.dtype) -> J
             rounding,
             f"{len(ours)} results where float64 has {len(truth)}",
         )
+    each = [_judge_one(*three, floor, rounding) for three in zip(ours, theirs, truth, strict=True)]
+    return worst([replace(one, times_torch=times_torch) for one in each], floor)
+
+
+def judge_ratios(
+    ratios: Mapping[str, torch.Tensor], torch_ratios: Mapping[str, torch.Tensor]
+) -> Judgement:
+    """Compare ratios by name and matrix; NaN fails."""
+    unit = RATIO_FLOOR / RATIO_TIMES_TORCH
     return worst(
-        [_judge_one(*three, floor, rounding) for three in zip(ours, theirs, truth, strict=True)],
-        floor,
+        [
+            Judgement(ours, theirs, RATIO_FLOOR, unit, times_torch=RATIO_TIMES_TORCH)
+            for name, found in ratios.items()
+            for ours, theirs in zip(
+                found.nan_to_num(torch.inf).flatten().tolist(),
+                torch_ratios[name].flatten().tolist(),
+                strict=True,
+            )
+        ],
+        RATIO_FLOOR,
     )
 
 

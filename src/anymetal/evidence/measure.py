@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from anymetal.evidence.exercise import Exercise, differentiable, spread, upstream_like
-from anymetal.evidence.judge import Judgement, flat, judge, worst
+from anymetal.evidence.judge import Judgement, flat, worst
 from anymetal.evidence.timing import Call, Times, measure, synchroniser
 from anymetal.launch.guarded import watched
 from anymetal.ops.declare import NAMESPACE, OPERATORS, AnyOperator, Cost, variants
@@ -122,11 +122,10 @@ def measure_row(exercise: Exercise, direction: str, effort: Effort) -> Row:
     exact = Contender(exercise, exercise.operator.reference, direction, exact=True).results()
     torch_results = contenders[TORCH].results()
 
+    judge = exercise.judged_results if direction == FORWARD else exercise.judged_gradients
+
     def judged() -> dict[str, Judgement]:
-        return {
-            name: judge(one.results(), torch_results, exact, exercise.dtype)
-            for name, one in contenders.items()
-        }
+        return {n: judge(one.results(), torch_results, exact) for n, one in contenders.items()}
 
     before = judged()
     calls = {n: one.call for n, one in contenders.items() if n == TORCH or before[n].passed}
@@ -177,10 +176,10 @@ class Contender:
             outputs, leaves, upstream, retain_graph=True, allow_unused=True
         )
 
-    def results(self) -> list[torch.Tensor]:
-        """What a call gives, from inputs that nobody has written to."""
+    def results(self) -> Any:
+        """What a call gives, from inputs that nobody has written to; None for no gradient."""
         if self._backward:
-            return flat(self.call())
+            return self.call()
         with torch.no_grad():
             args, kwargs = self._fresh()
             return flat(self._exercise.call(self._function, args, kwargs))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,7 @@ from anymetal.linalg.algorithms import cholesky as algorithm
 from anymetal.linalg.algorithms.matrices import deliver, flat, room_in
 from anymetal.linalg.examples import case, conditioned, cost, positive, random
 from anymetal.linalg.outputs import with_out
+from anymetal.linalg.ratios import Ratios, of_cholesky
 from anymetal.linalg.requirements import (
     Named,
     check_dtype,
@@ -36,6 +39,10 @@ def _reference(A: Tensor, *, upper: bool = False, raising: str = "") -> tuple[Te
     return factor, info
 
 
+def _ratios(results: list[Tensor], A: Tensor, *, upper: bool = False, **_: Any) -> Ratios:
+    return of_cholesky(A, results[0].mT if upper else results[0])
+
+
 @operator(
     source="algorithms/cholesky.metal",
     reference=_reference,
@@ -44,6 +51,7 @@ def _reference(A: Tensor, *, upper: bool = False, raising: str = "") -> tuple[Te
     bench=_BENCH,
     cost=cost(lambda n, _: n**3 / 3),
     results=("L", "info"),
+    ratios=_ratios,
     name="cholesky_ex",
 )
 def _cholesky_ex(A: Tensor, *, upper: bool = False, raising: str = "") -> tuple[Tensor, Tensor]:

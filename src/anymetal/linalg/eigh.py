@@ -9,6 +9,7 @@ from anymetal.linalg.algorithms import eigh as algorithm
 from anymetal.linalg.algorithms.matrices import flat, positive_signs
 from anymetal.linalg.examples import case, cost, symmetric
 from anymetal.linalg.outputs import with_out
+from anymetal.linalg.ratios import GRADIENT_ERRORS, by, of_eigh
 from anymetal.linalg.requirements import (
     Named,
     check_matrix,
@@ -42,6 +43,8 @@ def _reference(A: Tensor, UPLO: str = "L") -> Pair:
     ),
     cost=cost(lambda n, _: 9 * n**3),
     results=("eigenvalues", "eigenvectors"),
+    ratios=by(of_eigh),
+    gradient_errors=GRADIENT_ERRORS,
     name="eigh",
 )
 def _eigh(A: Tensor, UPLO: str = "L") -> Pair:

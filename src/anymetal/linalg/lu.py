@@ -9,6 +9,7 @@ from anymetal.linalg.algorithms import lu as algorithm
 from anymetal.linalg.algorithms.matrices import deliver, flat, room_in
 from anymetal.linalg.examples import case, conditioned, cost, random
 from anymetal.linalg.outputs import with_out
+from anymetal.linalg.ratios import by, of_lu, of_lu_factors
 from anymetal.linalg.requirements import (
     Named,
     batch_of,
@@ -60,6 +61,7 @@ def _factor_reference(A: Tensor, *, raising: str = "") -> Factors:
     bench=_BENCH,
     cost=cost(lambda m, n: 2 / 3 * m * n * min(m, n)),
     results=("LU", "pivots", "info"),
+    ratios=by(of_lu_factors),
     name="lu_factor_ex",
 )
 def _lu_factor_ex(A: Tensor, *, raising: str = "") -> Factors:
@@ -167,6 +169,7 @@ def _lu_reference(A: Tensor) -> Factors:
     bench=_BENCH[:1],
     cost=cost(lambda m, n: 2 / 3 * m * n * min(m, n)),
     results=("P", "L", "U"),
+    ratios=by(of_lu),
     detached=["P"],
     made_of_others=True,
     name="lu",

@@ -9,6 +9,7 @@ from anymetal.linalg.algorithms import qr as algorithm
 from anymetal.linalg.algorithms.matrices import deliver, flat, room_in
 from anymetal.linalg.examples import case, conditioned, cost, random
 from anymetal.linalg.outputs import with_out
+from anymetal.linalg.ratios import by, of_geqrf, of_qr
 from anymetal.linalg.requirements import (
     Named,
     check_device,
@@ -47,6 +48,7 @@ def _geqrf_reference(A: Tensor) -> Pair:
     bench=_BENCH,
     cost=cost(lambda m, n: 2 * m * n * min(m, n)),
     results=("a", "tau"),
+    ratios=by(of_geqrf),
     no_gradient="reflections are no smooth function; differentiate qr",
     name="geqrf",
 )
@@ -106,6 +108,7 @@ def _check_tau(begins: str, matrix: Tensor, tau: Tensor) -> None:
         _reflections_case((0, 4, 3)),
         _reflections_case((2, 5, 3)),
     ),
+    bench=[_reflections_case((1000, 8, 8)), _reflections_case((512, 64))],
     cost=cost(lambda m, n: 2 * m * n * n),
 )
 def householder_product(A: Tensor, tau: Tensor) -> Tensor:
@@ -275,6 +278,7 @@ def _qr_reference(A: Tensor, mode: str = "reduced") -> Pair:
     bench=_BENCH,
     cost=cost(lambda m, n: 4 * m * n * min(m, n)),
     results=("Q", "R"),
+    ratios=by(of_qr),
     name="qr",
 )
 def _qr(A: Tensor, mode: str = "reduced") -> Pair:

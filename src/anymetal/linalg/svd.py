@@ -10,6 +10,7 @@ from anymetal.linalg.algorithms.matrices import flat, positive_signs
 from anymetal.linalg.examples import case, conditioned, cost, decaying, halving, random, spread
 from anymetal.linalg.outputs import with_out
 from anymetal.linalg.qr import qr
+from anymetal.linalg.ratios import GRADIENT_ERRORS, by, of_svd, of_svd_lowrank
 from anymetal.linalg.requirements import (
     Named,
     check_matrix,
@@ -59,6 +60,8 @@ def _padded(signs: Tensor, size: int) -> Tensor:
     ),
     cost=cost(lambda m, n: 4 * m * n * min(m, n) + 22 * min(m, n) ** 3),
     results=("U", "S", "Vh"),
+    ratios=by(of_svd),
+    gradient_errors=GRADIENT_ERRORS,
     name="svd",
 )
 def _svd(A: Tensor, full_matrices: bool = True) -> Triple:
@@ -204,6 +207,8 @@ def _lowrank_cost(A: Tensor, directions: Tensor, niter: int = 2) -> Cost:
     bench=[case("", (decaying, (128, 64)), (random, (64, 6)))],
     cost=_lowrank_cost,
     results=("U", "S", "V"),
+    ratios=by(of_svd_lowrank),
+    gradient_errors=GRADIENT_ERRORS,
     made_of_others=True,
     name="svd_lowrank",
 )

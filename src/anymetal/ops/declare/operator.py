@@ -36,6 +36,7 @@ LIBRARY = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-cal
 OPERATORS: dict[str, AnyOperator] = {}
 
 Function = Callable[..., Any]
+Ratios = Callable[..., Mapping[str, torch.Tensor]]  # of the results and the call's arguments
 Make = Callable[[torch.dtype, torch.device, torch.Generator], tuple[list[Any], dict[str, Any]]]
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -90,6 +91,8 @@ class operator:
     baseline: Function | None = None  # torch's own, where it is not the reference
     naive: Function | None = None  # the plain composition that people write instead
     bench: Sequence[Case] = ()  # what is timed, where it is not the last cases
+    ratios: Ratios | None = None  # backward errors by name: they judge results instead of errors
+    gradient_errors: float = 2.0  # how many of torch's own errors a gradient may have
     name: str = ""
 
     def __call__(self, room: Callable[P, R]) -> Operator[P, R]:
@@ -112,6 +115,7 @@ class Operator(Generic[P, R]):
         self.cases = list(declared.cases)
         self.baseline, self.naive = declared.baseline, declared.naive
         self.bench = list(declared.bench)
+        self.ratios, self.gradient_errors = declared.ratios, declared.gradient_errors
         self.cost = by_arguments(declared.cost, self.signature) if declared.cost else None
         self.dtypes, self.mixed = tuple(declared.dtypes), declared.mixed
         self.autocast, self.twice = declared.autocast, declared.twice
