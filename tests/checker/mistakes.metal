@@ -313,3 +313,57 @@ kernel void returns(device const float* x, device float* y, constant uint& n,
   threadgroup_barrier(mem_flags::mem_none);
   y[i] = x[i];
 }
+
+kernel void divide(device const int* x, device int* y, constant int& n,
+                   uint i [[thread_position_in_grid]]) {
+  y[i] = x[i] / n;
+}
+
+kernel void divide_unused(device const int* x, device int* y, constant int& n,
+                          uint i [[thread_position_in_grid]]) {
+  int share = x[i] / n;
+  y[i] = 1;
+}
+
+kernel void divide_guarded(device const int* x, device int* y, constant int& n,
+                           uint i [[thread_position_in_grid]]) {
+  int share = x[i] / n;
+  if (n != 0)
+    y[i] = share;
+  else
+    y[i] = 7;
+}
+
+kernel void divide_chosen(device const int* x, device int* y, constant int& n,
+                          uint i [[thread_position_in_grid]]) {
+  int rest = x[i] % n;
+  bool some = n != 0;
+  y[i] = (some ? rest : 0) + (some && rest == 1 ? 5 : 0);
+}
+
+kernel void divide_in_rounds(device const int* x, device int* y, constant int& n,
+                             uint i [[thread_position_in_grid]]) {
+  int sum = 0;
+  for (int k = 0; k < 3; ++k) {
+    int share = x[i] / n;
+    if (n > 0) sum += share;
+  }
+  y[i] = sum;
+}
+
+kernel void divide_for_some(device const int* x, device int* y, constant int& n,
+                            uint i [[thread_position_in_grid]]) {
+  int share = x[i] / n;
+  y[i] = 0;
+  if (x[i] > 3) y[i] = share;
+}
+
+kernel void divide_to_choose(device const int* x, device int* y, constant int& n,
+                             uint i [[thread_position_in_grid]]) {
+  int share = x[i] / n, rest = x[i] % n;
+  for (int k = 0; k < 2; ++k) {
+    if (x[i] < 4) y[i] = k;
+    else if (share > rest) y[i] = 2;
+    else y[i] = 3;
+  }
+}

@@ -32,7 +32,7 @@ class Mistake:
     wrong: Call
     right: Call
     words: str = ""  # of the message
-    also: frozenset[str] = frozenset()  # kinds that follow from the mistake
+    also: frozenset[str] = frozenset()  # kinds that follow from the mistake, in any severity
     raises: bool = False
 
 
@@ -240,6 +240,15 @@ ARGUMENTS = [
     ),
     Mistake("number for a struct", "argument_size", "error", call("pad", Y, 5), PAD, "has 8 bytes"),
     Mistake(
+        "list of ints for a struct", "argument_type", "error", call("pad", Y, [0] * 13), PAD,
+        "a list of 13 numbers of int64: no field of Conv",
+    ),
+    Mistake(
+        "torch.tensor of ints for a struct", "argument_type", "error",
+        call("pad", Y, zeros(13, dtype=LONG)), call("pad", Y, zeros(13, dtype=INT)),
+        "a tensor of int64: no field of Conv",
+    ),
+    Mistake(
         "one argument too many", "argument_size", "warning", call("scale", X, Y, 2.0, 8, 8), SCALE
     ),
     Mistake(
@@ -314,7 +323,7 @@ SHARED = [
     ),
     Mistake(
         "read after it is written", "aliasing", "error", call("both", X, again(0), Y),
-        call("both", X, Y, Y), "this read",
+        call("both", X, Y, Y), "this read", frozenset({"aliasing"}),
     ),
     Mistake(
         "two outputs in one tensor", "aliasing", "error", call("two", X, Y, again(1)),
@@ -384,6 +393,22 @@ INSIDE = [
         call("mark_sum", Y, 1 << 30, 1 << 30, outputs=()),
         call("mark_sum", Y, 1 << 30, 5, outputs=()),
         "signed overflow in an index",
+    ),
+    *(
+        Mistake(
+            f"by zero: {kernel}", "arithmetic", severity,
+            call(kernel, ODD, zeros(8, dtype=INT), 0),
+            call(kernel, ODD, zeros(8, dtype=INT), 3), words,
+        )
+        for kernel, severity, words in (
+            ("divide", "error", "division by zero"),
+            ("divide_for_some", "error", "division by zero"),
+            ("divide_to_choose", "error", "division by zero"),
+            ("divide_unused", "warning", "whose result is never used"),
+            ("divide_guarded", "warning", "whose result is never used"),
+            ("divide_chosen", "warning", "whose result is never used"),
+            ("divide_in_rounds", "warning", "whose result is never used"),
+        )
     ),
     Mistake(
         "lane 32", "shuffle", "error", call("read_lane", floats(64), zeros(64), 32, threads=64),

@@ -42,7 +42,7 @@ def _too_short(
     checked: CheckedProgram, view: BufferView, declared: Argument, size: int
 ) -> Suspicion:
     message = f"has {size} bytes, {declared.type} has {declared.element_size}"
-    return suspicion(checked, view, "argument_size", message, _hint(declared))
+    return suspicion(checked, view, "argument_size", message, fields_hint(declared))
 
 
 def _too_many(checked: CheckedProgram, view: BufferView) -> Iterator[Suspicion]:
@@ -84,7 +84,8 @@ def _counts(declared: Argument) -> set[int]:
     return {places, 3} if numbers.count == 3 else {places}
 
 
-def _hint(declared: Argument) -> str:
+def fields_hint(declared: Argument) -> str:
+    """What a struct has, and how its values are passed by name."""
     if not declared.fields:
         return f"Pass {declared.element_size} bytes."
     fields = ", ".join(f"'{field.name}': ..." for field in declared.fields)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from anymetal.checker.argument_sizes import wrong_sizes
+from anymetal.checker.argument_structs import wrong_structs
 from anymetal.checker.argument_types import wrong_types
 from anymetal.checker.argument_values import wrong_values
 from anymetal.checker.finding import Finding
@@ -13,7 +14,7 @@ from anymetal.checker.program import CheckedProgram
 from anymetal.checker.suspicion import Suspicion
 from anymetal.checker.views import BufferView
 
-_CHECKS = (wrong_sizes, wrong_types, wrong_values, wrong_layouts)
+_CHECKS = (wrong_sizes, wrong_types, wrong_values, wrong_structs, wrong_layouts)
 
 
 def suspicions(checked: CheckedProgram, views: Sequence[BufferView]) -> list[Suspicion]:

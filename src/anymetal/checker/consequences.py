@@ -10,10 +10,25 @@ from anymetal.nouns import Position
 
 def settled(findings: Sequence[Finding]) -> list[Finding]:
     """A race comes before the uninitialised reads at its places, and stands for them: the value was
-    not there because nothing waits for it. Two reports of a race at the same lines are one."""
+    not there because nothing waits for it. Two reports of a race at the same lines are one, and so
+    are two of a division by zero that somebody uses."""
     races = [finding for finding in findings if finding.kind == "race"]
-    kept = [finding for finding in findings if not any(_follows(finding, r) for r in races)]
+    divided = {f.place.position for f in findings if _is_error(f, "arithmetic")}
+    kept = [
+        finding
+        for finding in findings
+        if not any(_follows(finding, race) for race in races)
+        and not (_is_warning(finding, "arithmetic") and finding.place.position in divided)
+    ]
     return sorted(kept, key=lambda finding: bool(races) and finding.kind == "uninitialised")
+
+
+def _is_error(finding: Finding, kind: str) -> bool:
+    return (finding.kind, finding.severity) == (kind, "error")
+
+
+def _is_warning(finding: Finding, kind: str) -> bool:
+    return (finding.kind, finding.severity) == (kind, "warning")
 
 
 def _follows(finding: Finding, race: Finding) -> bool:

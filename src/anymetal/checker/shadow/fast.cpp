@@ -171,6 +171,14 @@ AM_CHECK void am_check_divisor(am_checks* checks, bool wrong, unsigned site, uns
   if (__builtin_expect(wrong, 0)) am_check_event(checks, AM_ARITHMETIC, site, thread);
 }
 
+// Something is used that comes from divisions by zero: a bit for each site from `first` on.
+AM_CHECK void am_check_quotient(am_checks* checks, unsigned long bits, unsigned first,
+                                unsigned thread) {
+  if (__builtin_expect(!bits, 1)) return;
+  for (; bits; bits &= bits - 1)
+    am_check_event(checks, AM_ARITHMETIC, first + __builtin_ctzl(bits), thread);
+}
+
 // An index into a row or a member array that has `count` elements.
 AM_CHECK void am_check_index(am_checks* checks, unsigned long index, unsigned long count,
                              unsigned site, unsigned thread) {

@@ -52,15 +52,16 @@ from anymetal.passes.check.mark import (
 )
 from anymetal.passes.check.moves import Moves
 from anymetal.passes.check.padding import is_padded, runs_of
+from anymetal.passes.check.quotients import Quotients, restore
 from anymetal.passes.check.unset import LOCAL
-from anymetal.passes.lower.arithmetic import DIVISIONS
 from anymetal.passes.lower.coroutine import has_suspends
 from anymetal.passes.lower.invariant import invariant
 from anymetal.passes.lower.machine import GROUP_MAIN, GROUP_OFFSET, THREAD_MAIN, self_of
 from anymetal.passes.provenance import MACHINE, UNKNOWN, Provenance, Root
 from anymetal.passes.rewrite import rewrite
 
-DIVIDED_FOR_NOTHING = "division by zero, whose result is never used"
+DIVIDED = "division by zero"
+DIVIDED_FOR_NOTHING = f"{DIVIDED}, whose result is never used"
 _MATRIX_HEADER = "metal_simdgroup_matrix"
 INDEX_OFFSET = offset_of(Thread, "index")
 LISTENER_DATA_OFFSET = offset_of(Group, "listener_data")
@@ -116,6 +117,7 @@ class Instrument:
         self._module = module
         self._author_file = author_file
         self._function = module.function(THREAD_MAIN)
+        divisions = {f.name: restore(f) for f in module.functions}[THREAD_MAIN]
         self._stops = has_suspends(module)
         self._info = DebugInfo(module)
         self._layout = module.layout()
@@ -124,6 +126,7 @@ class Instrument:
         self._callees = {function.name for function in module.functions}
         self._users = self._function.users()
         self._moves = Moves(self._function, self._users)
+        self._quotients = Quotients(self._function, divisions, self._users)
         self._doubtful: dict[str, int] = {}
         self._arrays: dict[str, tuple[int, Operand]] = {}
         self._padded: dict[str, Operand] = {}
@@ -259,6 +262,8 @@ class Instrument:
         if instruction.callee in MARKS:
             self._check_mark(build, instruction)
             return
+        for bits in self._quotients.used(instruction):
+            self._check_call(build, VOID, "am_check_quotient", bits, i32(self._first_quotient))
         for access in accesses_of(instruction):
             root = self._provenance.root(access.pointer)
             if root != MACHINE:
@@ -269,6 +274,7 @@ class Instrument:
         if instruction.callee in self._callees:
             self._check_call(build, VOID, "am_check_enter")
         build.made.append(instruction)
+        self._check_division(build, instruction)
         if (instruction.callee or "").startswith("llvm.lifetime.start"):
             started = instruction.operands[-1].text
             if started in self._arrays:
@@ -437,21 +443,32 @@ class Instrument:
             site = self._site(mark, None, MACHINE, "index")
             self._check_call(build, VOID, "am_check_index", *mark.operands, i32(site))
             return
+        if mark.callee == DIVISOR and self._quotients.stands_for(mark):
+            return
         if mark.callee == DIVISOR:
-            used = value.text in self._divisors
-            what = "division by zero" if used else DIVIDED_FOR_NOTHING
-            site = self._site(mark, None, MACHINE, what)
+            site = self._site(mark, None, MACHINE, DIVIDED_FOR_NOTHING)
             wrong = build.icmp("eq", value, constant(value.type, 0))
         else:
             site = self._site(mark, None, MACHINE, "shift past the width")
             wrong = build.icmp("uge", value, constant(value.type, value.type.bits))
         self._check_call(build, VOID, "am_check_divisor", wrong, i32(site))
 
+    def _check_division(self, build: Builder, instruction: Instruction) -> None:
+        """A division by zero is reported here if its result is used at once; otherwise a bit goes
+        with it, and with all that is computed of it."""
+        if self._quotients.is_used_at_once(instruction):
+            site = self._site(instruction, None, MACHINE, DIVIDED)
+            divisor = instruction.operands[1]
+            wrong = build.icmp("eq", divisor, constant(divisor.type, 0))
+            self._check_call(build, VOID, "am_check_divisor", wrong, i32(site))
+        if self._quotients.is_followed(instruction):
+            self._quotients.follow(build, instruction)
+
     @functools.cached_property
-    def _divisors(self) -> set[str]:
-        """What is still divided by: LLVM has taken divisions out whose result is never used."""
-        divisions = (i for i in self._function.instructions() if i.opcode in DIVISIONS)
-        return {division.operands[1].text for division in divisions}
+    def _first_quotient(self) -> int:
+        """The site of the first division that is followed; the others come behind it."""
+        sites = [self._site(d, None, MACHINE, DIVIDED) for d in self._quotients.followed]
+        return sites[0]
 
     def _check_overflow(self, build: Builder, mark: Instruction) -> None:
         """Reports arithmetic on two integers whose result has more than 32 bits."""

@@ -28,6 +28,7 @@ from anymetal.nouns import SIMDGROUP
 from anymetal.passes.check.debug_info import DebugInfo, Spot
 from anymetal.passes.check.overflow import CHECKED, doubtful_indices
 from anymetal.passes.check.padding import split_copies
+from anymetal.passes.check.quotients import hide
 from anymetal.passes.check.rows import Rows
 from anymetal.passes.check.unset import LOCAL, keep_unset_variables
 from anymetal.passes.lower.arithmetic import DIVISIONS, SHIFTS
@@ -99,6 +100,7 @@ def mark(
         if file == author_file:
             keep_unset_variables(function)
             _mark_function(function, Rows(function, module), overflowing, numbers=numbers)
+            _hide_divisions(function, module)
             if function.name in kernels:
                 _mark_returns(function, info, is_return)
         elif file.endswith(_ARRAY_HEADER):
@@ -138,6 +140,16 @@ def _mark_function(
             operands = (o for o in instruction.operands if o.is_name)
             same = [o for o in operands if o.type is instruction.type]
             _add_mark(build, instruction, NUMBER, [instruction.operand(), *same])
+        return True
+
+    rewrite(function, emit)
+
+
+def _hide_divisions(function: Function, module: Module) -> None:
+    def emit(build: Builder, instruction: Instruction) -> bool:
+        if instruction.opcode not in DIVISIONS or not _is_doubtful(instruction):
+            return False
+        hide(build, module, instruction)
         return True
 
     rewrite(function, emit)
