@@ -98,7 +98,7 @@ def mark(
         split_copies(function, layout)
         file = info.file(function)
         if file == author_file:
-            keep_unset_variables(function)
+            keep_unset_variables(function, layout)
             _mark_function(function, Rows(function, module), overflowing, numbers=numbers)
             _hide_divisions(function, module)
             if function.name in kernels:
