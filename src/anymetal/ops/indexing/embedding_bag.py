@@ -62,10 +62,11 @@ def _by_torch(
     flat, bag = input.reshape(-1).long(), bag_of(input, offsets)
     bags = _bags(input, offsets, last)
     kept = (flat != padding) & (bag < bags)
-    sizes = torch.zeros(bags, dtype=torch.int32).index_add_(0, bag[kept], kept[kept].int())
+    sizes = weight.new_zeros(bags, dtype=torch.int32)
+    sizes.index_add_(0, bag[kept], kept[kept].int())
     if mode != "max":
-        return torch.empty(0, weight.shape[1], dtype=torch.int32), sizes
-    largest = torch.full((bags, weight.shape[1]), -1, dtype=torch.int32)
+        return weight.new_empty(0, weight.shape[1], dtype=torch.int32), sizes
+    largest = weight.new_full((bags, weight.shape[1]), -1, dtype=torch.int32)
     for i in range(bags):
         rows = flat[kept & (bag == i)]
         if len(rows):

@@ -215,8 +215,9 @@ def _attention_reference(
     pairs = _pairs(loras, beside)
     normed = F.rms_norm(input, input.shape[-1:], norm_weight, eps)
     wide = weights[0].shape[0] // heads
-    places = torch.arange(input.shape[-2], device=input.device, dtype=torch.float64)
-    angles = places[:, None] * base ** -(torch.arange(wide // 2, device=input.device) * 2 / wide)
+    # No GPU of Apple's has float64.
+    places = torch.arange(input.shape[-2], device="cpu", dtype=torch.float64)
+    angles = places[:, None] * base ** -(torch.arange(wide // 2, device="cpu") * 2 / wide)
     cosines, sines = (angles.cos(), angles.sin()) if cos is None or sin is None else (cos, sin)
 
     def heads_of(weight: Tensor, pair: Pair | None, count: int) -> Tensor:
@@ -226,7 +227,7 @@ def _attention_reference(
 
     def turned(x: Tensor) -> Tensor:
         first, second = x.chunk(2, -1)
-        c, s = cosines[: x.shape[-2]].to(x.dtype), sines[: x.shape[-2]].to(x.dtype)
+        c, s = cosines[: x.shape[-2]].to(x), sines[: x.shape[-2]].to(x)
         return torch.cat([first * c - second * s, second * c + first * s], -1)
 
     q = turned(heads_of(weights[0], pairs[0], heads))

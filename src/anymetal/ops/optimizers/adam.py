@@ -51,9 +51,9 @@ def _reference(call: Arguments) -> None:
         second = state[1]
         if call.amsgrad:
             second = state[2].copy_(torch.maximum(state[2], second))
-        step = call.steps[i].double()
-        root = (second / (1 - call.beta2**step).to(second.dtype)).sqrt() + call.eps
-        value = value - call.lr / (1 - call.beta1**step).to(value.dtype) * state[0] / root
+        step = call.steps[i].cpu().double()  # which no GPU of Apple's has
+        root = (second / (1 - call.beta2**step).to(second)).sqrt() + call.eps
+        value = value - call.lr / (1 - call.beta1**step).to(value) * state[0] / root
         if call.master_weights:
             state[-1].copy_(value)
         param.copy_(value.view(param.shape))

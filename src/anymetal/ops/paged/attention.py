@@ -208,7 +208,8 @@ def _check_blocks(call: Call, largest: int) -> None:
     least, most = (int(value) for value in tables.aminmax())
     if least >= 0 and most < blocks:
         return
-    used = torch.arange(used_columns) * call.block_size < call.context_lens[:, None]
+    columns = torch.arange(used_columns, device=tables.device)
+    used = columns * call.block_size < call.context_lens[:, None]
     wrong = (used & ((tables < 0) | (tables >= blocks))).nonzero()
     if len(wrong):
         sequence, column = wrong[0].tolist()
