@@ -15,6 +15,7 @@ ORDER = (
     "__main__",
     "pytest_plugin",
     "cli",
+    "testing",
     "evidence",
     "patch",
     "overrides",

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from anymetal import device, linalg, ops, optim, overrides, patch, weights
+    from anymetal import device, linalg, ops, optim, overrides, patch, testing, weights
     from anymetal.checker.context import check
     from anymetal.launch.kernel import Kernel
     from anymetal.launch.shader import ShaderLibrary, compile_shader, load_library
@@ -27,6 +27,7 @@ __all__ = [
     "optim",
     "overrides",
     "patch",
+    "testing",
     "weights",
 ]
 
@@ -43,6 +44,7 @@ _PLACES = {
     "optim": None,
     "overrides": None,
     "patch": None,
+    "testing": None,
     "weights": None,
 }
 

@@ -6,6 +6,9 @@ out. A test that has the marker and launches no kernel fails, unless it says `la
 does a run with the option in which no test launches any. A test that takes the fixture
 `metal_report` judges the findings itself, unless it has the marker too.
 
+The fixture `metal_compare` is `anymetal.testing.compare` for a test: it fails the test with the
+first bad element, and keeps the table of all cases with the test's report.
+
 `--mps` gives the whole run a virtual mps device; the fixture `mps` does it for a test that needs
 one.
 
@@ -15,7 +18,7 @@ only where a test is checked.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from anymetal.checker.finding import Finding
     from anymetal.checker.project import CheckOptions
     from anymetal.checker.report import Report
+    from anymetal.testing import Comparison
 
 _MARKER = "metal_check"
 _FIXTURE = "metal_report"
@@ -102,6 +106,20 @@ def pytest_configure(config: pytest.Config) -> None:
 def mps() -> torch.device:
     """The mps device: a Mac's own, or the virtual one, which the process then has to its end."""
     return _mps_device()
+
+
+@pytest.fixture
+def metal_compare(request: pytest.FixtureRequest) -> Callable[..., Comparison]:
+    """`anymetal.testing.compare`, failing the test where a case fails."""
+    from anymetal.testing import compare  # noqa: PLC0415
+
+    def compared(*functions: Callable[..., Any], **options: Any) -> Comparison:
+        comparison = compare(*functions, **options, raises=False)
+        request.node.add_report_section("call", "metal compare", str(comparison))
+        comparison.raise_failures()
+        return comparison
+
+    return compared
 
 
 @pytest.fixture

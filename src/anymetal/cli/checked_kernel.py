@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import torch
 import typer
 
 from anymetal.checker.context import ActiveCheck
 from anymetal.checker.report import Report
-from anymetal.cli.kernel_arguments import parse_arguments, parse_number, parse_sizes
+from anymetal.cli.kernel_arguments import Value, parse_arguments, parse_number, parse_sizes
 from anymetal.cli.sources import Options, source_of
+from anymetal.launch.kernel import Kernel
 from anymetal.launch.shader import compile_shader
 from anymetal.nouns import Scalar
 
@@ -32,11 +35,31 @@ class KernelCall:
     seed: int
 
 
-def launch(call: KernelCall, report: Report, nan: bool) -> None:
-    """Run the kernel once; findings go to the report."""
+@dataclass(frozen=True)
+class PreparedCall:
+    """A kernel, and what it is called with."""
+
+    kernel: Kernel
+    arguments: list[Value]
+    keywords: dict[str, Any]
+
+    def written(self, arguments: Sequence[Any]) -> list[torch.Tensor]:
+        """The tensors among arguments that the kernel may write to."""
+        buffers = {a.index: a for a in self.kernel.arguments if a.role == "buffer"}
+        return [
+            argument
+            for index, argument in enumerate(arguments)
+            if isinstance(argument, torch.Tensor)
+            and argument.dim()
+            and index in buffers
+            and not buffers[index].is_const
+        ]
+
+
+def prepared(call: KernelCall) -> PreparedCall:
+    """Compile the kernel and read the words of the command line."""
     source = source_of(call.file, call.options)
     arguments = parse_arguments(call.arguments, call.seed)
-    outputs = [_output(arguments, index) for index in call.outputs] or None
     threads = parse_sizes("--threads", call.threads) if call.threads else None
     group_size = parse_sizes("--group-size", call.group_size) if call.group_size else None
     memory = {int(slot): int(size) for slot, size in _pairs("--memory", call.threadgroup_memory)}
@@ -48,10 +71,17 @@ def launch(call: KernelCall, report: Report, nan: bool) -> None:
     )
     name = call.kernel or _only_kernel(call.file, dir(library))
     kernel = library.specialize(name, _constants(call.constants))
+    keywords = {"threads": threads, "group_size": group_size, "threadgroup_memory": memory or None}
+    given = {keyword: value for keyword, value in keywords.items() if value is not None}
+    return PreparedCall(kernel, arguments, given)
+
+
+def launch(call: KernelCall, report: Report, nan: bool) -> None:
+    """Run the kernel once; findings go to the report."""
+    ready = prepared(call)
+    outputs = [_output(ready.arguments, index) for index in call.outputs] or None
     with ActiveCheck(report, outputs, nan):
-        kernel(
-            *arguments, threads=threads, group_size=group_size, threadgroup_memory=memory or None
-        )
+        ready.kernel(*ready.arguments, **ready.keywords)
 
 
 def _only_kernel(file: Path, names: Sequence[str]) -> str:

@@ -101,7 +101,9 @@ class Exercise:
     def exact_inputs(self) -> tuple[list[Any], dict[str, Any]]:
         """The same numbers in float64, on the CPU: no GPU of Apple's has that type."""
         args, kwargs = self.inputs()
-        return converted(args, _exact), {name: _convert(v, _exact) for name, v in kwargs.items()}
+        return converted(args, exact_copy), {
+            name: _convert(v, exact_copy) for name, v in kwargs.items()
+        }
 
     def call(self, function: Function, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """What a call gives, or what it wrote."""
@@ -156,7 +158,8 @@ def _convert(value: Any, convert: Convert) -> Any:
     return value
 
 
-def _exact(tensor: torch.Tensor) -> torch.Tensor:
+def exact_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """The same numbers on the CPU, floating point ones in float64."""
     tensor = tensor.cpu()
     return tensor.double() if tensor.is_floating_point() else tensor
 

@@ -38,9 +38,13 @@ class Judgement:
     times_torch: float = TIMES_TORCH
 
     @property
+    def bound(self) -> float:
+        """The largest error that passes."""
+        return max(self.times_torch * self.torch_error, self.floor)
+
+    @property
     def passed(self) -> bool:
-        limit = max(self.times_torch * self.torch_error, self.floor)
-        return self.fault is None and self.error <= limit
+        return self.fault is None and self.error <= self.bound
 
     @property
     def in_torch_errors(self) -> float:
@@ -71,7 +75,7 @@ def judge(
             rounding,
             f"{len(ours)} results where float64 has {len(truth)}",
         )
-    each = [_judge_one(*three, floor, rounding) for three in zip(ours, theirs, truth, strict=True)]
+    each = judge_each(ours, theirs, truth, dtype)
     return worst([replace(one, times_torch=times_torch) for one in each], floor)
 
 
@@ -92,6 +96,17 @@ def judge_ratios(
         ],
         RATIO_FLOOR,
     )
+
+
+def judge_each(
+    ours: Sequence[torch.Tensor],
+    theirs: Sequence[torch.Tensor],
+    exact: Sequence[torch.Tensor],
+    dtype: torch.dtype,
+) -> list[Judgement]:
+    """One judgement for each of equally many results."""
+    floor, rounding = floor_of(dtype), torch.finfo(dtype).eps / 2
+    return [_judge_one(*three, floor, rounding) for three in zip(ours, theirs, exact, strict=True)]
 
 
 def worst(judgements: Sequence[Judgement], floor: float = 0.0) -> Judgement:

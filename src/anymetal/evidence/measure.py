@@ -45,7 +45,8 @@ class Row:
 
     @property
     def right(self) -> bool:
-        return self.judgements[OURS].passed
+        """Whether nothing is known against the result."""
+        return OURS not in self.judgements or self.judgements[OURS].passed
 
     @property
     def gigabytes_per_second(self) -> float | None:
@@ -200,11 +201,14 @@ def _launch_of(contender: Contender) -> tuple[str, str, int]:
     """The kernels that a call chose, how they were launched, and how many launches that were."""
     with variants.recorded() as keys, watched() as launches:
         contender.call()
-    groups = dict.fromkeys(f"{_shape(one.threads)}/{_shape(one.group_size)}" for one in launches)
+    groups = dict.fromkeys(
+        f"{shape_text(one.threads)}/{shape_text(one.group_size)}" for one in launches
+    )
     return " + ".join(dict.fromkeys(keys)), " + ".join(groups), len(launches)
 
 
-def _shape(size: Any) -> str:
+def shape_text(size: Any) -> str:
+    """Threads of a grid or a threadgroup, as a table shows them."""
     return "x".join(str(one) for one in size) if isinstance(size, list | tuple) else str(size)
 
 

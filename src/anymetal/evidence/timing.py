@@ -37,7 +37,9 @@ class Times:
     low: float
     high: float
     samples: int
-    minimum: float = math.nan  # histories of earlier versions do not have it
+    minimum: float = math.nan  # histories of earlier versions do not have these
+    p25: float = math.nan
+    p75: float = math.nan
 
     def slower_than(self, other: Times) -> bool:
         """Whether the intervals are apart: a difference that is not noise."""
@@ -92,6 +94,8 @@ def summarise(microseconds: list[float]) -> Times:
         ordered[high],
         count,
         ordered[0],
+        _quantile(ordered, 0.25),
+        _quantile(ordered, 0.75),
     )
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +16,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from anymetal.cli.checked_kernel import KernelCall
+from anymetal.cli.files import check_writable
+from anymetal.cli.kernel_options import (
+    Args,
+    Constants,
+    Define,
+    GroupSize,
+    Include,
+    KernelName,
+    MemorySizes,
+    Seed,
+    Threads,
+    of_kernel,
+)
 from anymetal.cli.operators import (
     Device,
     Dtypes,
@@ -27,10 +41,13 @@ from anymetal.cli.operators import (
     with_progress,
 )
 from anymetal.cli.screen import Json, console, finish
+from anymetal.cli.sources import Options
+from anymetal.cli.targets import is_own, own_target
 from anymetal.evidence import history, svg
 from anymetal.evidence.machine import Machine, describe, load
 from anymetal.evidence.measure import (
     CONTENDERS,
+    NAIVE,
     OURS,
     Effort,
     Row,
@@ -38,6 +55,8 @@ from anymetal.evidence.measure import (
     measure_rows,
 )
 from anymetal.evidence.overriding import Override, measure_override
+from anymetal.evidence.own import Own, measure_own
+from anymetal.evidence.tables import new_table
 from anymetal.evidence.timing import Times
 from anymetal.ops.declare import AnyOperator
 from anymetal.overrides import verdicts
@@ -77,15 +96,58 @@ def bench(
         ),
     ] = None,
     as_json: Json = False,
+    baseline: Annotated[
+        str | None,
+        of_kernel(metavar="FUNCTION", help="what it stands beside: FILE.py::NAME or torch.softmax"),
+    ] = None,
+    least_bytes: Annotated[
+        int | None, of_kernel("--bytes", metavar="N", help="that a call must move")
+    ] = None,
+    flops: Annotated[int | None, of_kernel(metavar="N", help="that a call computes")] = None,
+    kernel: KernelName = None,
+    arg: Args = None,
+    threads: Threads = None,
+    group_size: GroupSize = None,
+    memory: MemorySizes = None,
+    constant: Constants = None,
+    seed: Seed = 0,
+    include: Include = None,
+    define: Define = None,
 ) -> None:
-    """Time operators beside torch's own and the naive composition; a wrong result gets no time."""
+    """Time operators beside torch's own and the naive composition; a wrong result gets no time.
+
+    A function of yours, FILE.py::NAME, or a kernel, FILE.metal, is timed with the arguments that
+    --arg gives, beside --baseline.
+    """
+    check_writable(history=append_to, plot=plot_to, verdict=verdict_to)
     outputs = Outputs(append_to, plot_to, compare, as_json)
     effort = Effort(seconds, sizes, traffic)
+    place = chosen_device(device)
+    owned = [word for word in operators or () if is_own(word)]
+    if owned:
+        if len(owned) != len(operators or ()):
+            raise typer.BadParameter("operators and files of yours are timed in runs of their own")
+        call = KernelCall(
+            file=Path(),
+            options=Options.parse(include, define),
+            kernel=kernel,
+            arguments=arg or [],
+            threads=threads,
+            group_size=group_size,
+            threadgroup_memory=memory or [],
+            constants=constant or [],
+            outputs=[],
+            seed=seed,
+        )
+        chosen_own = [own_target(word, call, baseline, place) for word in owned]
+        costed = [replace(one, least_bytes=least_bytes, flops=flops) for one in chosen_own]
+        finish(run_own(console(), costed, place, effort, outputs))
+        return
     chosen = chosen_operators(operators)
     if verdict_to:
-        finish(judge_overrides(console(), chosen, chosen_device(device), dtype, effort, verdict_to))
+        finish(judge_overrides(console(), chosen, place, dtype, effort, verdict_to))
         return
-    finish(run(console(), chosen, chosen_device(device), dtype, effort, outputs))
+    finish(run(console(), chosen, place, dtype, effort, outputs))
 
 
 @dataclass(frozen=True)
@@ -108,7 +170,6 @@ def run(
 ) -> bool:
     """Measure; False when a result is wrong or, against an earlier run, a row became slower."""
     earlier = _earlier(outputs.compare)
-    machine = describe(device)
     busy = load()
     wanted = chosen_dtypes(dtypes)
     planned = [
@@ -119,6 +180,33 @@ def run(
     rows: list[Row] = []
     for exercise, _ in with_progress(console, planned, lambda e: e.label, quiet=outputs.json):
         rows += measure_rows(exercise, effort)
+    return _publish(console, rows, device, busy, earlier, outputs)
+
+
+def run_own(
+    console: Console,
+    chosen: Sequence[Own],
+    device: torch.device,
+    effort: Effort,
+    outputs: Outputs,
+) -> bool:
+    """The same for functions and kernels of the user's."""
+    earlier = _earlier(outputs.compare)
+    busy = load()
+    rows = [measure_own(own, device, effort.seconds, count=effort.traffic) for own in chosen]
+    return _publish(console, rows, device, busy, earlier, outputs)
+
+
+def _publish(
+    console: Console,
+    rows: Sequence[Row],
+    device: torch.device,
+    busy: float,
+    earlier: dict[history.Key, Times],
+    outputs: Outputs,
+) -> bool:
+    """Write and show the rows; whether all are right, and none slower than before."""
+    machine = describe(device)
     if outputs.history:
         history.append(outputs.history, rows, machine)
     if outputs.plot:
@@ -180,30 +268,32 @@ def _earlier(path: Path | None) -> dict[history.Key, Times]:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """Two lines a row: contenders' medians with their intervals, and below how it was launched."""
-    shown = Table()
-    shown.add_column("operator dtype shape pass\nvariant, threads/threadgroup", overflow="fold")
-    for heading in (*(f"{name} µs" for name in CONTENDERS), "ours/torch"):
-        shown.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("GB/s", "GFLOP/s", "traffic", "launches", "error", "torch's"):
-        shown.add_column(heading, justify="right", no_wrap=True)
-    shown.add_column("verdict", no_wrap=True)
+    """A row in few columns of two and three lines, so that 80 characters hold all of it."""
+    naive = any(NAIVE in row.judgements for row in rows)
+    contenders = [name for name in CONTENDERS if naive or name != NAIVE]
+    shown = new_table(
+        "operator dtype shape pass\nvariant, threads/threadgroup",
+        right=(
+            *(f"{name} µs\n95 %" for name in contenders),
+            "ours/torch\nverdict",
+            "GB/s\nGFLOP/s\ntraffic",
+            "error\ntorch's\nlaunches",
+        ),
+    )
     for row in rows:
-        shown.add_row(*_cells(row))
+        shown.add_row(*_cells(row, contenders), end_section=True)
     return shown
 
 
 def changes_table(found: Sequence[history.Change], path: Path) -> Table:
     """This run beside an earlier one."""
-    shown = Table(title=f"against {path}")
-    for heading in ("operator", "dtype", "shape", "pass"):
-        shown.add_column(heading, no_wrap=True)
-    for heading in ("then µs", "now µs", "now/then", ""):
-        shown.add_column(heading, justify="right")
+    right = ("then µs\n95 %", "now µs\n95 %", "now/then")
+    shown = new_table("operator dtype shape pass", right=right, last="")
+    shown.title = f"against {path}"
     styles = {"slower": "red", "faster": "green", "same": ""}
     for change in found:
         shown.add_row(
-            *change.key,
+            " ".join(change.key),
             _time(change.before),
             _time(change.now),
             f"{change.ratio:.2f}",
@@ -225,36 +315,47 @@ def plot(rows: Sequence[Row], machine: Machine) -> str:
     return svg.lines(title, series, across="elements of the largest tensor")
 
 
-def _cells(row: Row) -> list[str | Text]:
-    ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
-    speed = row.gigabytes_per_second
-    ours = row.judgements[OURS]
+def _cells(row: Row, contenders: Sequence[str]) -> list[str | Text]:
     name = Text(f"{row.operator} {row.dtype} {row.case} {row.direction}\n")
-    name.append(f"  {row.variant}, {row.launch}", "dim")
+    name.append(f"{row.variant}, {row.launch}", "dim")
+    verdict = Text("-" if row.ratio is None else f"{row.ratio:.2f}")
+    style = {"wrong": "bold red", "use ours": "green"}.get(row.verdict, "")
+    verdict.append(f"\n{row.verdict}", style)
+    ours = row.judgements.get(OURS)
+    errors = ("-", "-") if ours is None else (f"{ours.error:.1e}", f"{ours.torch_error:.1e}")
     return [
         name,
-        *(_contender(row, name) for name in CONTENDERS),
-        ratio,
-        "-" if speed is None else f"{speed:.1f}",
-        "-" if row.gigaflops is None else f"{row.gigaflops:.1f}",
-        "-" if row.traffic is None else f"{row.traffic:.2f}",
-        "-" if row.launches is None else str(row.launches),
-        f"{ours.error:.1e}",
-        f"{ours.torch_error:.1e}",
-        Text(row.verdict, {"wrong": "bold red", "use ours": "green"}.get(row.verdict, "")),
+        *(_contender(row, name) for name in contenders),
+        verdict,
+        "\n".join(
+            [
+                _or_dash(row.gigabytes_per_second, ".1f"),
+                _or_dash(row.gigaflops, ".1f"),
+                _or_dash(row.traffic, ".2f"),
+            ]
+        ),
+        "\n".join([*errors, _or_dash(row.launches, "d")]),
     ]
 
 
+def _or_dash(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
 def _contender(row: Row, name: str) -> str | Text:
+    if name in row.times:
+        return _time(row.times[name])
     if name not in row.judgements:
         return "-"
-    if name not in row.times:
-        return Text("wrong" if name == OURS else f"error {row.judgements[name].error:.0e}", "red")
-    return _time(row.times[name])
+    return Text("wrong" if name == OURS else f"error\n{row.judgements[name].error:.0e}", "red")
 
 
 def _time(times: Times) -> str:
-    return f"{_number(times.p50)} ({_number(times.low)}–{_number(times.high)})"
+    """The median, and below it how far the interval reaches to both sides, in per cent."""
+    below, above = (
+        100 * (end / times.p50 - 1) if times.p50 else 0 for end in (times.low, times.high)
+    )
+    return f"{_number(times.p50)}\n{below:+.0f} {above:+.0f}"
 
 
 def _number(microseconds: float) -> str:

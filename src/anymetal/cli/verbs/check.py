@@ -13,13 +13,24 @@ from anymetal.checker.project import CheckOptions, parse_severities, project_opt
 from anymetal.checker.report import Report
 from anymetal.cli.checked_kernel import KernelCall, launch
 from anymetal.cli.checked_program import Program, run_program
+from anymetal.cli.kernel_options import (
+    Args,
+    Constants,
+    Define,
+    GroupSize,
+    Include,
+    KernelName,
+    MemorySizes,
+    Output,
+    Seed,
+    Threads,
+)
 from anymetal.cli.publish import Files, publish
 from anymetal.cli.sources import Options
 from anymetal.errors import AnymetalError
 
 _FAILED, _USAGE = 1, 2
 _NOTHING_LAUNCHED = 5  # pytest's status for a run without tests
-_KERNEL = "One kernel of a Metal file"
 _REPORT = "Report"
 
 
@@ -35,10 +46,6 @@ class CheckCommand(TyperCommand):
 
 def is_metal(target: object) -> bool:
     return Path(str(target)).suffix == ".metal"
-
-
-def _of_kernel(*words: str, metavar: str, help: str) -> Any:
-    return typer.Option(*words, metavar=metavar, help=help, rich_help_panel=_KERNEL)
 
 
 def _of_report(*words: str, metavar: str, help: str) -> Any:
@@ -57,20 +64,6 @@ _SEVERITY = typer.Option(
 _JSON = _of_report(metavar="FILE", help="write JSON")
 _SARIF = _of_report(metavar="FILE", help="write SARIF for code scanning")
 _JUNIT = _of_report(metavar="FILE", help="write JUnit XML")
-_NAME = _of_kernel(metavar="NAME", help="which kernel")
-_ARG = _of_kernel(
-    metavar="VALUE",
-    help="the next argument: 7, 3.5, \\[1,2,3], float32\\[1024]=random (or zeros, ones, arange, a"
-    " number), file.npy",
-)
-_THREADS = _of_kernel(metavar="N,N,N", help="size of the grid; the first tensor's if absent")
-_GROUP_SIZE = _of_kernel(metavar="N,N,N", help="size of a threadgroup")
-_MEMORY = _of_kernel(metavar="INDEX=BYTES", help="the size of a threadgroup parameter")
-_CONSTANT = _of_kernel(metavar="NAME=VALUE", help="a function constant")
-_OUTPUT = _of_kernel(metavar="INDEX", help="an argument that must be written completely")
-_SEED = _of_kernel(metavar="N", help="of random arguments")
-_INCLUDE = _of_kernel("-I", metavar="DIR", help="a directory with headers")
-_DEFINE = _of_kernel("-D", metavar="NAME=VALUE", help="a macro")
 
 app = typer.Typer()
 
@@ -87,16 +80,16 @@ def check(
     json: Annotated[str | None, _JSON] = None,
     sarif: Annotated[str | None, _SARIF] = None,
     junit: Annotated[str | None, _JUNIT] = None,
-    kernel: Annotated[str | None, _NAME] = None,
-    arg: Annotated[list[str] | None, _ARG] = None,
-    threads: Annotated[str | None, _THREADS] = None,
-    group_size: Annotated[str | None, _GROUP_SIZE] = None,
-    memory: Annotated[list[str] | None, _MEMORY] = None,
-    constant: Annotated[list[str] | None, _CONSTANT] = None,
-    output: Annotated[list[int] | None, _OUTPUT] = None,
-    seed: Annotated[int, _SEED] = 0,
-    include: Annotated[list[Path] | None, _INCLUDE] = None,
-    define: Annotated[list[str] | None, _DEFINE] = None,
+    kernel: KernelName = None,
+    arg: Args = None,
+    threads: Threads = None,
+    group_size: GroupSize = None,
+    memory: MemorySizes = None,
+    constant: Constants = None,
+    output: Output = None,
+    seed: Seed = 0,
+    include: Include = None,
+    define: Define = None,
 ) -> None:
     """Run a program, or one kernel, and find races, wrong indices and barriers in its kernels.
 

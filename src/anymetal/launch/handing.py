@@ -1,0 +1,59 @@
+"""Who runs the launches of a block of code instead of the kernels themselves: a count, a profile.
+
+A launch belongs to the runner that was entered last, whichever thread makes it: gradients are
+computed in threads of autograd's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from anymetal.engines.counted import Counts
+
+if TYPE_CHECKING:
+    from anymetal.launch.kernel import Kernel
+
+
+class Runner(Protocol):
+    """Runs one launch its own way; the kernel's results must be there when it returns."""
+
+    def run(self, kernel: Kernel, args: tuple[Any, ...], keywords: dict[str, Any]) -> None: ...
+
+
+_entered: list[Runner] = []
+
+
+def runner() -> Runner | None:
+    return _entered[-1] if _entered else None
+
+
+@contextlib.contextmanager
+def handed_to(one: Runner) -> Iterator[None]:
+    """Launches inside the block are run by `one`."""
+    _entered.append(one)
+    try:
+        yield
+    finally:
+        _entered.remove(one)
+
+
+class Tally:
+    """Counts what the launches of a block do; each runs on one processor."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[str, Any, Any, Counts]] = []
+
+    def run(self, kernel: Kernel, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        counts = kernel.count(*args, **keywords)
+        shape = (keywords.get("threads"), keywords.get("group_size"))
+        self.launches.append((kernel.name, *shape, counts))
+
+    @property
+    def moved_bytes(self) -> int | None:
+        """Bytes of buffers that were asked for; None where nothing was launched."""
+        if not self.launches:
+            return None
+        counted = (counts for *_, counts in self.launches)
+        return sum(c.device_bytes_read + c.device_bytes_written for c in counted)
