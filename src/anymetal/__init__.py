@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from anymetal import device, linalg, ops, optim, overrides, patch, testing, weights
     from anymetal.checker.context import check
+    from anymetal.evidence.autotuning import autotune
     from anymetal.launch.kernel import Kernel
     from anymetal.launch.shader import ShaderLibrary, compile_shader, load_library
 
@@ -18,6 +19,7 @@ __all__ = [
     "Kernel",
     "ShaderLibrary",
     "__version__",
+    "autotune",
     "check",
     "compile_shader",
     "device",
@@ -35,6 +37,7 @@ __all__ = [
 _PLACES = {
     "Kernel": "anymetal.launch.shader",
     "ShaderLibrary": "anymetal.launch.shader",
+    "autotune": "anymetal.evidence.autotuning",
     "check": "anymetal.checker.context",
     "compile_shader": "anymetal.launch.shader",
     "device": None,

@@ -39,6 +39,29 @@ def handed_to(one: Runner) -> Iterator[None]:
         _entered.remove(one)
 
 
+@contextlib.contextmanager
+def handed_to_nobody() -> Iterator[None]:
+    """Launches inside the block are ordinary ones: for a runner that only looks."""
+    kept = _entered[:]
+    _entered.clear()
+    try:
+        yield
+    finally:
+        _entered[:] = kept
+
+
+class Sources:
+    """Notes the sources of the kernels that a block launches, and lets them run."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}  # by the kernel's name
+
+    def run(self, kernel: Kernel, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        self.texts[kernel.name] = kernel.source_text
+        with handed_to_nobody():
+            kernel(*args, **keywords)
+
+
 class Tally:
     """Counts what the launches of a block do; each runs on one processor."""
 

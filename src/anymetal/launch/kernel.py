@@ -67,6 +67,11 @@ class Kernel:
         return self._checked[key]
 
     @property
+    def source_text(self) -> str:
+        """The Metal source it comes from; empty for kernels of a bundle."""
+        return self._compiler.source.text
+
+    @property
     def arguments(self) -> tuple[Argument, ...]:
         """Every parameter with its type, address space and place."""
         return self._known.executable.arguments

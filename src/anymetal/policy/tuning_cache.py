@@ -124,6 +124,17 @@ def read(key: Key) -> Tuned | None:
         return None
 
 
+def kept() -> list[Tuned]:
+    """Every sound entry, of operators on whatever device."""
+    found = []
+    for entry in default_store().all(_KIND):
+        try:
+            found.append(_checked(entry.note, Key(**entry.note["key"])))
+        except (KeyError, TypeError, ValueError) as error:
+            _log.warning("a tuning entry is not shown: %s", error)
+    return found
+
+
 def device_name(device: str) -> str:
     """The processor or GPU that a torch device stands for on this machine."""
     family = policy.device_families(device)[0]

@@ -112,6 +112,13 @@ class Store:
         self._touch(path, last_use)
         return entry
 
+    def all(self, kind: str) -> Iterator[Entry]:
+        """Every entry of a kind, in the order of their keys."""
+        for path, _ in sorted(_entries(self._root / kind)):
+            entry = self.get(kind, path.name)
+            if entry is not None:
+                yield entry
+
     def put(self, kind: str, key: str, note: dict[str, Any], payload: bytes = b"") -> None:
         """Store an entry. A full or read-only disk is not an error: the entry is not kept."""
         data = encode(note, payload, f"{kind}/{key}")

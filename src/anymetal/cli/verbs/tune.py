@@ -14,6 +14,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from anymetal.cli.checked_kernel import KernelCall
+from anymetal.cli.files import check_writable
+from anymetal.cli.kernel_options import (
+    Args,
+    Constants,
+    Define,
+    Include,
+    KernelName,
+    MemorySizes,
+    Seed,
+    Threads,
+)
 from anymetal.cli.operators import (
     Device,
     Dtypes,
@@ -25,8 +37,12 @@ from anymetal.cli.operators import (
     with_progress,
 )
 from anymetal.cli.screen import Json, console, finish
+from anymetal.cli.sources import Options
+from anymetal.cli.targets import is_own
+from anymetal.cli.tuned_kernel import show_kept, tune_kernel
 from anymetal.evidence.machine import Machine, describe
 from anymetal.evidence.sweep import exported, sweep
+from anymetal.evidence.tables import new_table
 from anymetal.evidence.tuning import subjects
 from anymetal.ops.declare import AnyOperator
 from anymetal.policy.policy import Question, user_file
@@ -48,9 +64,44 @@ def tune(
     again: Annotated[
         bool, typer.Option("--again", help="measure what the cache has already")
     ] = False,
+    list_kept: Annotated[
+        bool, typer.Option("--list", help="show what is kept on this machine, and measure nothing")
+    ] = False,
     as_json: Json = False,
+    kernel: KernelName = None,
+    arg: Args = None,
+    threads: Threads = None,
+    memory: MemorySizes = None,
+    constant: Constants = None,
+    seed: Seed = 0,
+    include: Include = None,
+    define: Define = None,
 ) -> None:
-    """Find the best launch shapes on this machine and keep them; they hold for it alone."""
+    """Find the best launch shapes on this machine and keep them; they hold for it alone.
+
+    A kernel of yours, FILE.metal, is tried with all group sizes that its grid may have.
+    """
+    check_writable(export=export)
+    if list_kept:
+        show_kept(console(), as_json)
+        return
+    if operators and any(is_own(word) for word in operators):
+        if len(operators) != 1 or Path(operators[0]).suffix != ".metal":
+            raise typer.BadParameter("one FILE.metal at a time; functions use @anymetal.autotune")
+        call = KernelCall(
+            file=Path(operators[0]),
+            options=Options.parse(include, define),
+            kernel=kernel,
+            arguments=arg or [],
+            threads=threads,
+            group_size=None,
+            threadgroup_memory=memory or [],
+            constants=constant or [],
+            outputs=[],
+            seed=seed,
+        )
+        finish(tune_kernel(console(), call, chosen_device(device), seconds, again, as_json))
+        return
     outputs = Outputs(export, again, as_json)
     chosen = chosen_operators(operators)
     finish(run(console(), chosen, chosen_device(device), dtype, seconds, outputs))
@@ -105,30 +156,27 @@ def label(machine: Machine) -> str:
 
 def table(results: Sequence[Result]) -> Table:
     """One line a question: the policy's own value beside the best."""
-    shown = Table()
-    for heading in ("operator", "strategy", "dtype", "shapes"):
-        shown.add_column(heading, no_wrap=True)
-    for heading in ("tried", "failed", "policy", "µs", "best", "µs", "gain"):
-        shown.add_column(heading, justify="right", no_wrap=True)
+    shown = new_table(
+        "operator strategy dtype shapes",
+        right=("tried\nfailed", "policy\nµs", "best\nµs", "gain"),
+    )
     for question, tuned in results:
+        best = _trial_cells(tuned.best) if tuned.best else Text("none works\n-", "red")
         shown.add_row(
-            question.operator,
-            question.strategy,
-            question.dtype,
-            question.shape_class,
-            f"{len(tuned.trials)}",
-            f"{sum(trial.failure is not None for trial in tuned.trials)}",
-            *_trial_cells(tuned.trials[0]),
-            *(_trial_cells(tuned.best) if tuned.best else (Text("none works", "red"), "-")),
+            f"{question.operator} {question.strategy} {question.dtype} {question.shape_class}",
+            f"{len(tuned.trials)}\n{sum(trial.failure is not None for trial in tuned.trials)}",
+            _trial_cells(tuned.trials[0]),
+            best,
             _gain(tuned),
+            end_section=True,
         )
     return shown
 
 
-def _trial_cells(trial: Trial) -> tuple[str, str]:
+def _trial_cells(trial: Trial) -> str:
     values = "".join(f" {name}={value}" for name, value in trial.values.items())
     time = "-" if trial.microseconds is None else f"{trial.microseconds:.1f}"
-    return f"{trial.group_size}{values}", time
+    return f"{trial.group_size}{values}\n{time}"
 
 
 def _gain(tuned: Tuned) -> str:
