@@ -208,6 +208,23 @@ def test_aliases_of_built_in_types() -> None:
     assert compiled(source).arguments[1].type == "uint3"
 
 
+def test_member_alias_named_as_what_it_stands_for() -> None:
+    source = (
+        HEADER
+        + """
+      struct Plain { template <typename T> using Offset = T; };
+      template <typename Kind>
+      struct Pair { using Offset = typename Kind::template Offset<float>; };
+      template <typename Kind>
+      [[kernel]] void k(device typename Kind::template Offset<float>* x) {
+        x[0] = typename Pair<Kind>::Offset(1);
+      }
+      template [[host_name("k")]] [[kernel]] decltype(k<Plain>) k<Plain>;
+    """
+    )
+    assert compiled(source, "k").arguments[0].type == "float"
+
+
 def test_alias_of_a_wrong_type_is_refused_by_name() -> None:
     source = "using position = float;\n"
     source += kernel("", "device float* x, position p [[thread_position_in_grid]]")

@@ -500,3 +500,26 @@ def test_parts_that_do_not_fit_say_why() -> None:
         ValueError, match=r"to_ggml: expects scheme 'q4_0' or 'q8_0', got 'mlx_4bit'"
     ):
         q.to_ggml()
+
+
+def test_packed_parts_that_do_not_fit_say_why() -> None:
+    data, scales = torch.zeros(2, 144, dtype=torch.uint8), torch.zeros(2)
+    two, nine = (2, 256), (9, 64)
+    wrong: list[tuple[type[Exception], str, Any]] = [
+        (ValueError, "'format' expects one of q4_K, q6_K, nf4, got 'q5_K'", (data, "q5_K", two)),
+        (TypeError, "'blocks' expects uint8, got float32", (scales, "q4_K", two)),
+        (ValueError, "'columns' expects a multiple of 256 for q4_K, got 8", (data, "q4_K", (2, 8))),
+        (ValueError, "'blocks' expects 420 bytes for 2x256 of q6_K, got 288", (data, "q6_K", two)),
+        (ValueError, "q4_K takes no 'scales'", (data, "q4_K", two, scales)),
+        (ValueError, "'scales' expects the blocks' absmax, got", (data, "nf4", nine, None, 64)),
+        (ValueError, "a power of two from 32 on, got 48", (data, "nf4", nine, scales, 48)),
+        (ValueError, r"'scales' expects shape \[9\] .*\[2\]", (data, "nf4", nine, scales, 64)),
+    ]
+    for error, message, parts in wrong:
+        with pytest.raises(error, match=message):
+            ops.PackedWeight(*parts).check()
+    weight = ops.PackedWeight(data, "q4_K", (2, 256))
+    with pytest.raises(ValueError, match=r"'input' expects rows of 256, got shape \[3, 250\]"):
+        ops.packed_linear(normal(3, 250), weight)
+    with pytest.raises(ValueError, match=r"'bias' expects shape \[2\] .*, got \[3\]"):
+        ops.packed_linear(normal(3, 256), weight, torch.ones(3))

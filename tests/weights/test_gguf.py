@@ -13,8 +13,10 @@ from gguf import GGMLQuantizationType as Type
 from torch import Tensor, nn
 from transformers import GemmaConfig, GemmaForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from anymetal import weights
+from anymetal import patch, weights
 from anymetal.errors import WeightsError
+from anymetal.ops.modules import PackedLinear
+from anymetal.ops.quantised.blocks import FORMATS as PACKED
 
 SMALL: dict[str, Any] = {
     "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
@@ -120,6 +122,57 @@ def test_tied_gemma_in_another_dtype(tmp_path: Path) -> None:
     weights.load_gguf(tmp_path / "g.gguf", model)
     for name, parameter in source.named_parameters():
         torch.testing.assert_close(model.get_parameter(name), parameter.bfloat16())
+
+
+WIDE = {**SMALL, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1}
+KINDS = {"q_proj": Type.Q4_K, "k_proj": Type.Q6_K, "v_proj": Type.Q8_0, "down_proj": Type.Q4_K,
+         "lm_head": Type.Q6_K}  # fmt: skip
+
+
+def random_llama(path: Path) -> None:
+    """A file with blocks of several formats, of about the size that weights have."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(1)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 1)
+    generator = torch.Generator().manual_seed(2)
+    for name, parameter in LlamaForCausalLM(LlamaConfig(**WIDE)).named_parameters():
+        tensor = names.get_name(name, try_suffixes=(".weight",))
+        kind = KINDS.get(name.split(".")[-2], Type.F32)
+        if kind in (Type.Q4_K, Type.Q6_K):
+            packing = PACKED[kind.name.lower().replace("k", "K")]
+            made, _ = packing.random(*parameter.shape, 0, generator)
+            writer.add_tensor(tensor, made.numpy(), raw_dtype=kind)
+        else:
+            add(writer, tensor, parameter.detach(), kind)
+    finish(writer)
+
+
+def test_layers_that_stay_packed(tmp_path: Path) -> None:
+    random_llama(tmp_path / "m.gguf")
+    plain, kept = (LlamaForCausalLM(LlamaConfig(**WIDE)).eval() for _ in range(2))
+    assert weights.load_gguf(tmp_path / "m.gguf", plain).packed == ()
+    loaded = weights.load_gguf(tmp_path / "m.gguf", kept, packed=True)
+    assert {name.split(".")[-1] for name in loaded.packed} == set(KINDS)
+    for name in loaded.packed:
+        layer, exact = kept.get_submodule(name), plain.get_parameter(f"{name}.weight")
+        held = layer.weight if isinstance(layer, PackedLinear) else layer.quantized
+        assert torch.equal(held.dequantize(torch.float32), exact), name
+    tokens = torch.arange(3)[None]
+    expected = plain(tokens).logits.detach()
+    for patched in (False, True):  # our operators around the packed layers
+        handle = patch.transformers(kept) if patched else None
+        found = kept(tokens).logits
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
+        if handle:
+            handle.undo()
+    state = kept.state_dict()
+    assert state["model.layers.0.self_attn.q_proj.blocks"].dtype == torch.uint8
+    adapted = patch.transformers(kept, lora=2)
+    kept.train()(tokens, labels=tokens).loss.backward()
+    assert kept.model.layers[0].self_attn.k_proj.b.grad is not None
+    adapted.undo()
 
 
 class Plain(nn.Module):

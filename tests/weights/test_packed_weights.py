@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from anymetal import weights
-from anymetal.weights.packed import MLX_BITS, NF4
+from anymetal.ops.quantised.blocks import NF4
+from anymetal.weights.packed import MLX_BITS
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 

@@ -29,12 +29,16 @@ class Fields:
         found = self._class_of([self.tokens.text(index) for index in type_], scope)
         return self._of_class(found.body[0]) if found is not None else ()
 
-    def _class_of(self, words: list[str], scope: Scope) -> Class | None:
+    def _class_of(
+        self, words: list[str], scope: Scope, seen: frozenset[str] = frozenset()
+    ) -> Class | None:
+        """`seen` are aliases on the way here: a member may name one of another class's like it."""
         words = words[: words.index("<")] if "<" in words else words
         for word in reversed(words):
-            if word in self._aliases and word not in self._classes:
+            if word in self._aliases and word not in self._classes and word not in seen:
                 start, end = self._aliases[word]
-                return self._class_of([self.tokens.text(i) for i in range(start, end)], scope)
+                behind = [self.tokens.text(i) for i in range(start, end)]
+                return self._class_of(behind, scope, seen | {word})
             if word in self._classes:
                 return _nearest(self._classes[word], scope)
         return None

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from anymetal.ops.modules import LoRALinear, QuantizedLinear
+from anymetal.ops.modules import LoRALinear, PackedLinear, QuantizedLinear
 from anymetal.ops.quantised.schemes import scheme_named
 from anymetal.patch.handle import Handle, Row
 
@@ -61,8 +61,9 @@ def patch_lora(handle: Handle, model: nn.Module, lora: int | Mapping[str, Any]) 
         )
     own = {id(weight) for one in adapted.values() for weight in (one.a, one.b)}
     handle.freeze(weight for weight in model.parameters() if id(weight) not in own)
+    dtype = next((one.dtype for one in model.parameters() if one.is_floating_point()), None)
     for name, parent, key, layer in found:
-        made = LoRALinear(layer, rank, alpha)
+        made = LoRALinear(layer, rank, alpha, None if type(layer) is nn.Linear else dtype)
         _replace(handle, name, parent, key, made, "Linear (LoRA)", "ops.lora_linear")
 
 
@@ -82,7 +83,8 @@ def _layers(model: nn.Module) -> list[Found]:
         (f"{name}.{key}" if name else key, parent, key, layer)
         for name, parent in model.named_modules()
         for key, layer in parent.named_children()
-        if type(layer) in (nn.Linear, QuantizedLinear) and not isinstance(parent, LoRALinear)
+        if type(layer) in (nn.Linear, QuantizedLinear, PackedLinear)
+        and not isinstance(parent, LoRALinear)
     ]
 
 

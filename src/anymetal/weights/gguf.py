@@ -16,22 +16,19 @@ import torch
 from torch import nn
 
 from anymetal.errors import WeightsError
+from anymetal.ops.modules import PackedLinear, QuantizedLinear
+from anymetal.ops.quantised import PackedWeight, Quantized
+from anymetal.weights.filling import Loaded, Source, fill
 from anymetal.weights.ggml import FORMATS, dequantize_ggml
 
 Tensor = torch.Tensor
+# Formats whose blocks our products read, by our names.
+_PACKED = {"Q4_K": "q4_K", "Q6_K": "q6_K"}
 _ELEMENTS = 1 << 24  # that are unpacked at a time
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """What was loaded: formats by the parameters' names, and the tensors no one asked for."""
-
-    formats: Mapping[str, str]
-    unused: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Source:
+class _Tensor:
     """A tensor of a file."""
 
     name: str
@@ -39,17 +36,19 @@ class _Source:
     format: str
     data: Any  # bytes in memory
 
-    def rows(self) -> Iterator[Tensor]:
-        """The weights, some rows at a time."""
+    def blocks(self) -> Tensor:
+        """The bytes of each row, where the file is mapped."""
         flat = torch.from_numpy(self.data.view("uint8").reshape(-1))
         columns = self.shape[-1] if self.shape else 1
         known = FORMATS[self.format]
-        by_row = flat.view(-1, columns // known.weights * known.size)
-        for part in torch.split(by_row, max(1, _ELEMENTS // columns)):
-            yield dequantize_ggml(part, self.format)
+        return flat.view(-1, columns // known.weights * known.size)
 
     def weights(self) -> Tensor:
-        return torch.cat(list(self.rows())).view(self.shape)
+        """Unpacked, some rows at a time."""
+        by_row = self.blocks()
+        columns = self.shape[-1] if self.shape else 1
+        parts = torch.split(by_row, max(1, _ELEMENTS // columns))
+        return torch.cat([dequantize_ggml(part, self.format) for part in parts]).view(self.shape)
 
 
 # --- what architectures do to weights on their way into a file -----------------------------------
@@ -88,30 +87,52 @@ ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3")
 
 
 def load_gguf(
-    path: str | PathLike[str], model: nn.Module, *, names: Mapping[str, str] | None = None
+    path: str | PathLike[str],
+    model: nn.Module,
+    *,
+    names: Mapping[str, str] | None = None,
+    packed: bool = False,
 ) -> Loaded:
     """Fills a model's parameters with the weights of a GGUF file, in the parameters' dtypes.
 
     The names are those of transformers' models, for the architectures llama (Mistral too), qwen2,
     qwen3, gemma, gemma2 and gemma3. For others `names` says which tensor of the file belongs to
     which parameter, and weights are taken as they are. Formats: q4_0, q4_1, q5_0, q5_1, q8_0, q4_K,
-    q6_K, f16, bf16 and f32. A file that does not fit leaves the model untouched.
+    q6_K, f16, bf16 and f32. With `packed`, linear layers in q4_K and q6_K become PackedLinear, on
+    the bytes of the file where they are mapped, and those in q4_0 and q8_0 QuantizedLinear; all
+    else is unpacked. A file that does not fit leaves the model untouched.
     """
     file = _opened(Path(path))
-    sources = {one.name: one for one in file.sources()}
+    tensors = {one.name: one for one in file.tensors()}
     wanted = _wanted(file, model, names)
-    pairs = {name: _checked(path, name, parameter, sources.get(wanted[name]), wanted[name])
-             for name, parameter in model.named_parameters()}  # fmt: skip
-    changes = {n: None if names else file.change(s.name) for n, s in pairs.items()}
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            weights, change = pairs[name].weights(), changes[name]
-            parameter.copy_(weights if change is None else change(weights))
-    used = {source.name for source in pairs.values()}
-    return Loaded(
-        {name: source.format for name, source in pairs.items()},
-        tuple(sorted(sources.keys() - used)),
-    )
+    sources = {}
+    for name, _ in model.named_parameters():
+        found = _checked(path, name, tensors.get(wanted[name]), wanted[name])
+        sources[name] = _source(found, None if names else file.change(found.name))
+    return fill(path, model, sources, tensors, packed)
+
+
+def _source(tensor: _Tensor, change: Callable[[Tensor], Tensor] | None) -> Source:
+    """Changes of rows are made to rows of blocks, too."""
+
+    def changed(rows: Tensor) -> Tensor:
+        return rows if change is None else change(rows)
+
+    def kept(linear: nn.Linear) -> nn.Module:
+        device, shape = linear.weight.device, (tensor.shape[0], tensor.shape[1])
+        weight = PackedWeight(changed(tensor.blocks()).to(device), _PACKED[tensor.format], shape)
+        return PackedLinear(weight, linear.bias)
+
+    def repacked(linear: nn.Linear) -> nn.Module:
+        weight = Quantized.from_ggml(changed(tensor.blocks()), tensor.format.lower())
+        return QuantizedLinear.from_quantized(weight.to(linear.weight.device), linear.bias)
+
+    def read() -> Tensor:
+        return changed(tensor.weights())
+
+    layer = kept if tensor.format in _PACKED else None
+    layer = repacked if tensor.format in ("Q4_0", "Q8_0") else layer
+    return Source(tensor.name, tensor.format, tensor.shape, read, layer)
 
 
 @dataclass(frozen=True)
@@ -135,10 +156,10 @@ class _File:
             architecture, name, lambda key: int(self._content(f"{architecture}.{key}"))
         )
 
-    def sources(self) -> Iterator[_Source]:
+    def tensors(self) -> Iterator[_Tensor]:
         for tensor in self.reader.tensors:
             shape = tuple(int(size) for size in reversed(tensor.shape))
-            yield _Source(tensor.name, shape, tensor.tensor_type.name, tensor.data)
+            yield _Tensor(tensor.name, shape, tensor.tensor_type.name, tensor.data)
 
 
 def _opened(path: Path) -> _File:
@@ -179,20 +200,13 @@ def _wanted(file: _File, model: nn.Module, names: Mapping[str, str] | None) -> d
     return {name: str(tensor) for name, tensor in found.items()}
 
 
-def _checked(
-    path: Any, name: str, parameter: Tensor, source: _Source | None, wanted: str
-) -> _Source:
-    """The tensor for a parameter, which must be there, of its shape, and of a known format."""
-    if source is None:
+def _checked(path: Any, name: str, tensor: _Tensor | None, wanted: str) -> _Tensor:
+    """The tensor for a parameter, which must be there and of a known format."""
+    if tensor is None:
         raise WeightsError(f"{path}: no tensor {wanted!r} for parameter {name!r}")
-    if source.format not in FORMATS:
+    if tensor.format not in FORMATS:
         raise WeightsError(
-            f"{path}: tensor {source.name!r} is of type {source.format}; known are"
+            f"{path}: tensor {tensor.name!r} is of type {tensor.format}; known are"
             f" {', '.join(FORMATS)}"
         )
-    if source.shape != tuple(parameter.shape):
-        raise WeightsError(
-            f"{path}: tensor {source.name!r} has shape {list(source.shape)}, but parameter"
-            f" {name!r} has {list(parameter.shape)}"
-        )
-    return source
+    return tensor

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import torch
 
+from anymetal.ops.quantised.blocks import read_nf4
+
 Tensor = torch.Tensor
 
 MLX_BITS = (2, 3, 4, 6, 8)
@@ -12,13 +14,6 @@ GPTQ_BITS = (2, 4, 8)
 _WORD = 32
 # AWQ's columns of a word, from the lowest bits on.
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
-# bitsandbytes' NormalFloat: quantiles of a normal distribution, with an exact zero.
-NF4 = (
-    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
-    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
-    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
-    0.7229568362236023, 1.0,
-)  # fmt: skip
 
 
 def _check_bits(who: str, bits: int, known: tuple[int, ...]) -> None:
@@ -34,7 +29,7 @@ def _check_shape(who: str, name: str, tensor: Tensor, expected: tuple[int, ...])
         )
 
 
-def _fields(words: Tensor, bits: int) -> Tensor:
+def fields(words: Tensor, bits: int) -> Tensor:
     """Numbers of `bits` bits in 32-bit words, the first in the lowest, along the last dimension."""
     shifts = torch.arange(0, _WORD, bits, dtype=torch.int32, device=words.device)
     found = (words.view(torch.int32)[..., None] >> shifts) & ((1 << bits) - 1)
@@ -58,6 +53,15 @@ def dequantize_mlx(
     return (scales[..., None] * codes + biases[..., None]).view(rows, columns)
 
 
+def gptq_zeros(qzeros: Tensor, bits: int, less_one: bool) -> Tensor:
+    """The zeros of words. Ones are added to whole words, as GPTQ does: the last may carry over."""
+    words = qzeros.view(torch.int32)
+    if less_one:
+        ones = sum(1 << place for place in range(0, _WORD, bits))
+        words = words + torch.tensor(ones).to(torch.int32)
+    return fields(words, bits)
+
+
 def dequantize_gptq(
     qweight: Tensor,
     qzeros: Tensor,
@@ -75,14 +79,20 @@ def dequantize_gptq(
     (`gptq_v2`) has them as they are.
     """
     _check_bits("dequantize_gptq", bits, GPTQ_BITS)
-    codes = _fields(qweight.t().contiguous(), bits)  # [out, in]
+    codes = fields(qweight.t().contiguous(), bits)  # [out, in]
     outputs, inputs = codes.shape
     _check_shape("dequantize_gptq", "scales", scales, (scales.shape[0], outputs))
     _check_shape("dequantize_gptq", "qzeros", qzeros, (len(scales), outputs * bits // _WORD))
-    zeros = _fields(qzeros, bits) + int(zeros_less_one)  # [groups, out]
+    zeros = gptq_zeros(qzeros, bits, zeros_less_one)  # [groups, out]
     group = torch.arange(inputs) // group_size if g_idx is None else g_idx.long()
     _check_shape("dequantize_gptq", "g_idx", group, (inputs,))
     return (codes - zeros.t()[:, group]).to(scales.dtype) * scales.t()[:, group]
+
+
+def in_awq_order(words: Tensor) -> Tensor:
+    """The codes of AWQ's words as they stand in the matrix [in, out]."""
+    back = torch.tensor([_AWQ_ORDER.index(column) for column in range(8)])
+    return fields(words, 4).view(len(words), -1, 8)[..., back].flatten(1)
 
 
 def dequantize_awq(
@@ -97,11 +107,7 @@ def dequantize_awq(
     groups = -(-inputs // group_size)
     _check_shape("dequantize_awq", "qzeros", qzeros, (groups, outputs // 8))
     _check_shape("dequantize_awq", "scales", scales, (groups, outputs))
-    back = torch.tensor([_AWQ_ORDER.index(column) for column in range(8)])
-    codes, zeros = (
-        _fields(words, 4).view(len(words), -1, 8)[..., back].flatten(1)
-        for words in (qweight, qzeros)
-    )
+    codes, zeros = in_awq_order(qweight), in_awq_order(qzeros)
     group = torch.arange(inputs) // group_size
     return ((codes - zeros[group]).to(scales.dtype) * scales[group]).t().contiguous()
 
@@ -123,7 +129,4 @@ def dequantize_nf4(
     data = packed.reshape(-1)
     _check_shape("dequantize_nf4", "packed", data, ((count + 1) // 2,))
     _check_shape("dequantize_nf4", "absmax", absmax, (-(-count // block_size),))
-    codes = torch.stack((data >> 4, data & 15), -1).flatten()[:count].long()
-    values = torch.tensor(NF4, device=data.device)[codes]
-    largest = absmax.float().repeat_interleave(block_size)[:count]
-    return (values * largest).to(dtype).view(shape)
+    return read_nf4(data, absmax, count, block_size).to(dtype).view(shape)

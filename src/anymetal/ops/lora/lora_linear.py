@@ -14,6 +14,7 @@ from anymetal.ops.declare.checks import check_input, check_like, check_shape, ch
 from anymetal.ops.matmul import linear, matmul
 from anymetal.ops.matmul.product import Epilogue, launch
 from anymetal.ops.quantised.linear import quantized_linear
+from anymetal.ops.quantised.packed import PackedWeight, packed_linear
 from anymetal.ops.quantised.quantize import Quantized
 
 SOURCE = "../matmul/matmul.metal"
@@ -144,7 +145,7 @@ def _(call: Call, grad: Tensor) -> Gradients:
 
 def lora_linear(
     input: Tensor,
-    weight: Tensor | Quantized,
+    weight: Tensor | Quantized | PackedWeight,
     a: Tensor,
     b: Tensor,
     bias: Tensor | None = None,
@@ -155,9 +156,12 @@ def lora_linear(
     `weight` is [out, in], `a` [rank, in] and `b` [out, rank]. A quantised weight has no gradient,
     all others have; the thin product is computed again for it.
     """
-    if not isinstance(weight, Quantized):
+    if isinstance(weight, Tensor):
         return _lora_linear(input, weight, a, b, bias, scale)
     check_input("lora_linear", input)
     _check("lora_linear", input, weight.shape, a, b, bias)
-    plain = quantized_linear(input, weight, bias)
+    if isinstance(weight, Quantized):
+        plain = quantized_linear(input, weight, bias)
+    else:
+        plain = packed_linear(input, weight, bias)
     return linear(scale * linear(input, a), b, residual=plain)

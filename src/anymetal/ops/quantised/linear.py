@@ -73,7 +73,7 @@ class Weights:
         return f"{SUFFIXES[x.dtype]}_{SUFFIXES[self.scales.dtype]}"
 
 
-def _as_rows(tensor: Tensor) -> tuple[Tensor, int, int]:
+def as_rows(tensor: Tensor) -> tuple[Tensor, int, int]:
     """A tensor as rows of its last dimension: dense rows, their number, and their distance."""
     split = tensor.dim() - 1
     if row_stride(tensor, split) is None:
@@ -81,7 +81,7 @@ def _as_rows(tensor: Tensor) -> tuple[Tensor, int, int]:
     return tensor, math.prod(tensor.shape[:-1]), row_stride(tensor, split) or 0
 
 
-def _choice(operator: AnyOperator, tensor: Tensor, shape_class: str, strategy: str) -> Choice:
+def choice_of(operator: AnyOperator, tensor: Tensor, shape_class: str, strategy: str) -> Choice:
     return choose(
         operator=operator.name,
         dtype=variants.DTYPE_NAMES[tensor.dtype],
@@ -102,12 +102,12 @@ def _product(
     """f(x W^T + bias) by the kernel that the number of rows asks for."""
     if y.numel() == 0:
         return
-    rows, count, stride = _as_rows(x)
-    few = _choice(operator, x, "few_rows", "dots")
+    rows, count, stride = as_rows(x)
+    few = choice_of(operator, x, "few_rows", "dots")
     if count <= few.values["max_rows"]:
         _matvec(operator, few, (rows, count, stride), weights, bias, activation, y)
     else:
-        choice = _choice(operator, x, "large_matrix", "tiles")
+        choice = choice_of(operator, x, "large_matrix", "tiles")
         variants.record(operator.name, x.dtype, "tiles", 1)
         _tiles(choice, "matmul", (rows, count, stride), weights, bias, activation, y)
 
@@ -352,11 +352,11 @@ def _slopes(
 
 def _product_with_columns(grad: Tensor, weights: Weights, result: Tensor) -> None:
     """dy W by the kernel that the number of rows asks for."""
-    rows, count, stride = _as_rows(grad)
-    few = _choice(_quantized_linear_backward, grad, "few_rows", "columns")
+    rows, count, stride = as_rows(grad)
+    few = choice_of(_quantized_linear_backward, grad, "few_rows", "columns")
     if count > few.values["max_rows"]:
         variants.record(_quantized_linear_backward.name, grad.dtype, "tiles", 1)
-        choice = _choice(_quantized_linear_backward, grad, "large_matrix", "tiles")
+        choice = choice_of(_quantized_linear_backward, grad, "large_matrix", "tiles")
         _tiles(choice, "matmul_backward", (rows, count, stride), weights, None, None, result)
         return
     name = _quantized_linear_backward.name

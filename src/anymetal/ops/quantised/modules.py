@@ -10,6 +10,7 @@ from torch import nn
 
 from anymetal.ops.declare import FLOATS
 from anymetal.ops.quantised.linear import ACTIVATIONS, quantized_linear
+from anymetal.ops.quantised.packed import PackedWeight, packed_linear
 from anymetal.ops.quantised.quantize import Quantized, quantize
 from anymetal.ops.quantised.schemes import (
     AFFINE,
@@ -21,7 +22,7 @@ from anymetal.ops.quantised.schemes import (
     scheme_named,
 )
 
-__all__ = ["QuantizedLinear", "quantize_model"]
+__all__ = ["PackedLinear", "QuantizedLinear", "quantize_model"]
 
 Tensor = torch.Tensor
 Filter = Callable[[str, nn.Linear], bool]
@@ -181,6 +182,46 @@ class QuantizedLinear(nn.Module):
             unexpected_keys,
             error_msgs,
         )
+
+
+class PackedLinear(nn.Module):
+    """y = x W^T + bias with W in q4_K, q6_K or nf4 blocks, which have no gradient; x and bias do.
+
+    Activations may have any dtype; .half() and the like leave blocks and scales as they are. The
+    state_dict has `blocks`, `scales` (nf4) and `bias`.
+    """
+
+    blocks: Tensor
+    scales: Tensor | None
+
+    def __init__(self, weight: PackedWeight, bias: nn.Parameter | None = None) -> None:
+        super().__init__()
+        weight.check()
+        self.out_features, self.in_features = weight.shape
+        self.format, self.block_size = weight.format, weight.block_size
+        self.register_buffer("blocks", weight.blocks)
+        self.register_buffer("scales", weight.scales)
+        self.bias = bias
+
+    @property
+    def weight(self) -> PackedWeight:
+        """The weights, to dequantise."""
+        shape = (self.out_features, self.in_features)
+        return PackedWeight(self.blocks, self.format, shape, self.scales, self.block_size)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return packed_linear(input, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        words = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{words}, bias={self.bias is not None}, format={self.format}"
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> PackedLinear:
+        scales = self.scales
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if scales is not None and self.scales is not None:
+            self.scales = scales.to(self.scales.device)
+        return self
 
 
 def quantize_model(

@@ -6,7 +6,7 @@ The float matrix is made of the codes, so that torch's own product has the same 
 from __future__ import annotations
 
 import weakref
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import torch
@@ -35,6 +35,18 @@ _matrices: MutableMapping[Tensor, tuple[weakref.ref[Tensor], Tensor]] = WeakIdKe
 _ROWS_AT_ONCE = 256  # float64 copies of a large matrix are larger than caches
 
 
+def kept_matrix(
+    codes: Tensor, scales: Tensor, dtype: torch.dtype, made: Callable[[], Tensor]
+) -> Tensor:
+    """The matrix of these codes and scales in `dtype`, made where it is not known."""
+    known = _matrices.get(codes)
+    if known is not None and known[0]() is scales and known[1].dtype == dtype:
+        return known[1]
+    matrix = made()
+    _matrices[codes] = (weakref.ref(scales), matrix)
+    return matrix
+
+
 def _matrix(
     words: Tensor,
     scales: Tensor,
@@ -43,12 +55,12 @@ def _matrix(
     group_size: int,
     dtype: torch.dtype,
 ) -> Tensor:
-    known = _matrices.get(words)
-    if known is not None and known[0]() is scales and known[1].dtype == dtype:
-        return known[1]
-    matrix = _unpacked_matrix(words, scales.detach(), offsets, bits, group_size, dtype)
-    _matrices[words] = (weakref.ref(scales), matrix)
-    return matrix
+    return kept_matrix(
+        words,
+        scales,
+        dtype,
+        lambda: _unpacked_matrix(words, scales.detach(), offsets, bits, group_size, dtype),
+    )
 
 
 def _unpacked_matrix(
