@@ -182,6 +182,15 @@ class Target:
 
 
 @dataclass(frozen=True)
+class AddedBytes:
+    """Padding that the compiler put into a structure: behind its last member, or before one."""
+
+    structure: str
+    count: int
+    at_end: bool
+
+
+@dataclass(frozen=True)
 class Program:
     """One kernel, compiled to IR for one target and one set of function constants."""
 
@@ -192,6 +201,7 @@ class Program:
     constants: tuple[FunctionConstant, ...] = ()
     threadgroup_variables: tuple[ThreadgroupVariable, ...] = ()
     first_line: int = 1  # line of the compiled text where the prepared text starts
+    padding: frozenset[AddedBytes] = frozenset()  # known where the IR is not optimised
 
     @property
     def name(self) -> str:

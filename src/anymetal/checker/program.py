@@ -224,7 +224,8 @@ class Checked:
     def compile(self, program: Program, engine: Engine, *, patient: bool) -> CheckedProgram:
         assert isinstance(engine, ThreadEngine)
         raw = parse(program.ir)
-        mark(raw, clang.INPUT_NAME, _returns(program), numbers=self.numbers)
+        padding = program.padding
+        mark(raw, clang.INPUT_NAME, _returns(program), padding=padding, numbers=self.numbers)
         inline_everything(raw)
         inlined = jit.inlined(str(raw))
         module = parse(inlined)
@@ -233,7 +234,7 @@ class Checked:
         info = DebugInfo(module)
         places, order = _Places(program, info), Order(module.function(THREAD_MAIN), info)
         read_only = {a.index for a in program.arguments if a.is_const and a.index is not None}
-        instrumented = Instrument(module, clang.INPUT_NAME, read_only, _STATE_BYTES).run()
+        instrumented = Instrument(module, clang.INPUT_NAME, read_only, _STATE_BYTES, padding).run()
         checks = functools.partial(_fast_checks, instrumented.has_fences)
         level = 0 if len(instrumented.sites) > _MANY_SITES else self.level
         listener = Listener(checked_runtime, checks, level)

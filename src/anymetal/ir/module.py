@@ -331,8 +331,12 @@ class Module:
 
     def metadata(self, number: int, contents: str) -> str:
         """A metadata node of our own, by its name; equal calls give the same one."""
+        return self.node(number, f"{{{contents}}}")
+
+    def node(self, number: int, contents: str) -> str:
+        """The same for a node of any kind, `DILocation(...)` say."""
         name = f"{OWN_METADATA}{number}"
-        line = f"{name} = !{{{contents}}}"
+        line = f"{name} = !{contents}"
         if line not in self.parts:
             self.parts.append(line)
         return name

@@ -37,6 +37,7 @@ class Use(Enumeration):
     USED = 0
     UNUSED = 1
     PICKED = 2, "only by selections, which may drop it"
+    MOVED = 3, "copied with a structure, whether anybody has written it or not"
 
 
 class Beyond(Enumeration):

@@ -15,6 +15,7 @@ from anymetal.msl.arguments import (
 )
 from anymetal.msl.diagnostics import Problem, raise_problems
 from anymetal.msl.entry import entry_kernel, entry_text
+from anymetal.msl.holes import added_bytes
 from anymetal.msl.initialisers import UnknownValue, evaluate_initialisers
 from anymetal.msl.spelling import author_name
 from anymetal.msl.strict_kernels import builtin_takes, invalid_type_text
@@ -63,6 +64,7 @@ def compile_program(
         constants=tuple(prepared.function_constants.values()),
         threadgroup_variables=prepared.threadgroup_variables,
         first_line=unit.first_line,
+        padding=frozenset() if optimise else added_bytes(result.messages),
     )
     if optimise:
         refuse_unset_constants(program, module)

@@ -35,6 +35,7 @@ enum am_use : unsigned {
   AM_USED = 0,
   AM_UNUSED = 1,
   AM_PICKED = 2,  // only by selections, which may drop it
+  AM_MOVED = 3,  // copied with a structure, whether anybody has written it or not
 };
 
 // Why accesses to a region are looked at one by one.

@@ -184,6 +184,7 @@ struct Check {
 
   // A value that only selects use is judged where one takes it (am_check_taken).
   void read_nothing() const {
+    if (launch.sites[site].use == AM_MOVED) return;
     if (launch.sites[site].use == AM_PICKED)
       launch.doubt[thread] = site + 1;
     else
@@ -298,7 +299,8 @@ char* am_check_array_slowly(am_checks* checks, char* base, unsigned long array_s
   }
   if (access & AM_WRITE) return address;
   check.read_nothing();
-  return size <= sizeof(nothing) ? nothing : address;
+  bool moved = launch.sites[site].use == AM_MOVED;
+  return size <= sizeof(nothing) && !moved ? nothing : address;
 }
 
 char* am_check_table_slowly(am_checks* checks, char* base, unsigned long table_size, char* address,

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from anymetal.ir import OWN_METADATA, Function, Instruction, Module, read_signature
 from anymetal.ir.tokens import Reader
 
+# A discriminator tells places apart that are one place in the text.
+_OPEN = 4242
+
 
 @dataclass(frozen=True)
 class Spot:
@@ -25,6 +28,7 @@ class DebugInfo:
     def __init__(self, module: Module) -> None:
         self._nodes = module.nodes()
         self._fields = functools.cache(self._read_fields)
+        self._opened: dict[str, str] = {}
 
     def _read_fields(self, node: str) -> dict[str, str]:
         """`!DILocation(line: 3, scope: !7)` by the names in it."""
@@ -44,6 +48,23 @@ class DebugInfo:
             found.append(Spot(self._file(fields["scope"]), line, column))
             node = fields.get("inlinedAt")
         return found
+
+    def opened(self, node: str, module: Module) -> str:
+        """The same place with a mark, which stays with whatever LLVM makes of an instruction."""
+        if node not in self._opened:
+            fields, number = self._fields(node), 2 * len(self._opened)
+            scope, file = fields["scope"], self._fields(fields["scope"])["file"]
+            block = f"scope: {scope}, file: {file}, discriminator: {_OPEN}"
+            inner = module.node(number, f"DILexicalBlockFile({block})")
+            place = f"line: {fields['line']}, column: {fields.get('column', 0)}, scope: {inner}"
+            self._opened[node] = module.node(number + 1, f"DILocation({place})")
+        return self._opened[node]
+
+    def is_open(self, node: str | None) -> bool:
+        """Whether a place has that mark."""
+        if node is None:
+            return False
+        return self._fields(self._fields(node)["scope"]).get("discriminator") == str(_OPEN)
 
     def file(self, function: Function) -> str:
         """The file a function is written in; nothing for those the compiler made itself."""

@@ -38,6 +38,7 @@ from anymetal.machine import shadow
 from anymetal.machine.layout import Group, Thread
 from anymetal.machine.shadow import FIRST_DYNAMIC, FIRST_STATIC, UNKNOWN_REGION, Use
 from anymetal.machine.table import offset_of
+from anymetal.nouns import AddedBytes
 from anymetal.passes.accesses import Access, accesses_of
 from anymetal.passes.check.debug_info import DebugInfo, Spot
 from anymetal.passes.check.mark import (
@@ -51,7 +52,7 @@ from anymetal.passes.check.mark import (
     SHUFFLE,
 )
 from anymetal.passes.check.moves import Moves
-from anymetal.passes.check.padding import is_padded, runs_of
+from anymetal.passes.check.padding import Padding
 from anymetal.passes.check.quotients import Quotients, restore
 from anymetal.passes.check.unset import LOCAL
 from anymetal.passes.lower.coroutine import has_suspends
@@ -111,7 +112,12 @@ class Instrument:
     """One run of the pass over one kernel."""
 
     def __init__(
-        self, module: Module, author_file: str, read_only: Collection[int], state_bytes: int
+        self,
+        module: Module,
+        author_file: str,
+        read_only: Collection[int],
+        state_bytes: int,
+        padding: Collection[AddedBytes] = (),
     ) -> None:
         self._state_bytes = state_bytes
         self._module = module
@@ -121,6 +127,7 @@ class Instrument:
         self._stops = has_suspends(module)
         self._info = DebugInfo(module)
         self._layout = module.layout()
+        self._padding = Padding(self._layout, padding)
         self._globals = module.globals
         self._provenance = Provenance(self._function)
         self._callees = {function.name for function in module.functions}
@@ -243,14 +250,15 @@ class Instrument:
                     assert element is not None, definitions[root.name]
                     written = Operand(PTR, f"%am.written.{len(self._arrays)}")
                     self._arrays[root.name] = (self._layout.size(element), written)
-                    if is_padded(self._layout, element):
-                        self._padded[root.name] = self._padding(element)
+                    if self._padding.is_in(element):
+                        self._padded[root.name] = self._unset_but_padding(element)
 
-    def _padding(self, kind: Type) -> Operand:
+    def _unset_but_padding(self, kind: Type) -> Operand:
         """A constant like the shadow of a new array: 1 where a byte belongs to nobody."""
         marks = [1] * self._layout.size(kind)
-        for start, end in runs_of(self._layout, kind, tails=False):
-            marks[start:end] = [0] * (end - start)
+        for run in self._padding.runs(kind):
+            if not run.is_open:
+                marks[run.start : run.end] = [0] * (run.end - run.start)
         name, text = f"@am.padding.{len(self._padded)}", ", ".join(f"i8 {mark}" for mark in marks)
         self._module.parts.append(
             f"{name} = private unnamed_addr constant {array(len(marks), I8)} [{text}]"
@@ -309,6 +317,8 @@ class Instrument:
 
     def _use(self, instruction: Instruction) -> Use:
         """What becomes of a value that is read."""
+        if self._info.is_open(instruction.metadata.get("dbg")):
+            return Use.MOVED
         if instruction.opcode != "load":
             return Use.USED
         result = str(instruction.result)

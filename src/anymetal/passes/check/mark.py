@@ -7,7 +7,7 @@ stays where the operation was; passes/check/instrument.py makes the check of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 
 from anymetal.ir import (
     BFLOAT,
@@ -24,10 +24,11 @@ from anymetal.ir import (
     i32,
 )
 from anymetal.machine.shadow import QUAD, Source
-from anymetal.nouns import SIMDGROUP
+from anymetal.nouns import SIMDGROUP, AddedBytes
+from anymetal.passes.check.by_value import copy_arguments
 from anymetal.passes.check.debug_info import DebugInfo, Spot
 from anymetal.passes.check.overflow import CHECKED, doubtful_indices
-from anymetal.passes.check.padding import split_copies
+from anymetal.passes.check.padding import Padding, split_copies
 from anymetal.passes.check.quotients import hide
 from anymetal.passes.check.rows import Rows
 from anymetal.passes.check.unset import LOCAL, keep_unset_variables
@@ -86,7 +87,12 @@ def _keep_apart(module: Module, function: Function) -> None:
 
 
 def mark(
-    module: Module, author_file: str, is_return: Callable[[Spot], bool], *, numbers: bool
+    module: Module,
+    author_file: str,
+    is_return: Callable[[Spot], bool],
+    *,
+    padding: Collection[AddedBytes] = (),
+    numbers: bool,
 ) -> None:
     """Adds the marks to every function of the author's. `is_return` tells whether a return
     statement begins at a place."""
@@ -94,8 +100,10 @@ def mark(
     kernels = {call.callee for call in module.function(THREAD_MAIN).instructions() if call.callee}
     own = [function for function in module.functions if info.file(function) == author_file]
     overflowing = doubtful_indices(own)
+    holes = Padding(layout, padding)
+    copy_arguments(module)
     for function in module.functions:
-        split_copies(function, layout)
+        split_copies(function, module, holes, info)
         file = info.file(function)
         if file == author_file:
             keep_unset_variables(function, layout)

@@ -48,7 +48,7 @@ def keep_unset_variables(function: Function, layout: Layout) -> None:
         if name in doubtful:
             build.call(VOID, LOCAL, [Operand(PTR, name)], function_type="(...)")
     if build.made:
-        _locate(function, build.made)
+        locate(function, build.made)
         function.at_entry(build.made)
 
 
@@ -120,7 +120,7 @@ def _pointer(text: str) -> str:
     return text[start:].partition(",")[0].partition(")")[0]
 
 
-def _locate(function: Function, marks: list[Instruction]) -> None:
+def locate(function: Function, marks: list[Instruction]) -> None:
     """A call that is to be inlined needs a place in the source: any of the function's."""
     places = (i.metadata["dbg"] for i in function.instructions() if "dbg" in i.metadata)
     place = next(places, None)
