@@ -22,8 +22,8 @@ parentheses: the error itself. An operator named `..._backward` is the gradient 
 
 Results of {factorisations}
 are judged by LAPACK's test ratios (see [linear algebra](linalg.md)), since the errors of factors
-depend on the matrix: up to {floor:g}, or {times:g} times torch's own, passes. Derivatives of eigenvectors
-and singular vectors may have {gradients:g} of torch's errors.
+depend on the matrix: up to {floor:g}, or {times:g} times torch's own, passes. Derivatives of
+eigenvectors and singular vectors may have {gradients:g} of torch's errors.
 
 {machine}
 
