@@ -1,21 +1,12 @@
-"""Try threadgroup sizes for a kernel, keep the best on disk, and use it from then on.
+"""A function that picks its own threadgroup size: measured once for each shape, kept on disk.
 
     python examples/autotune.py
-    python examples/autotune.py --file best.json
 
-A size that gives a wrong result, or that cannot be launched, is never a candidate. A failed sweep
-is not kept: the next start tries again. `anymetal tune` does the same for the package's operators.
+A size that cannot be launched is left out, one whose result differs from the others' is an error.
+`anymetal tune FILE.metal` sweeps a kernel from the command line, `anymetal tune OP` an operator.
 """
 
 from __future__ import annotations
-
-import argparse
-import json
-import statistics
-import tempfile
-import time
-from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -23,7 +14,6 @@ import anymetal
 
 DEVICE = "mps" if torch.backends.mps.is_available() else "cpu"
 compile_shader = torch.mps.compile_shader if DEVICE == "mps" else anymetal.compile_shader
-SIZES = (32, 64, 128, 256, 512, 1024)
 
 SOURCE = """
 #include <metal_stdlib>
@@ -51,62 +41,28 @@ kernel void row_sums(device const float* x [[buffer(0)]], device float* out [[bu
 """
 
 
-def launch(kernel: Any, x: torch.Tensor, group: int) -> torch.Tensor:
+kernel = compile_shader(SOURCE).row_sums
+
+
+@anymetal.autotune(space={"group_size": [64, 32, 128, 512]}, key=["x"], seconds=0.005)
+def row_sums(x: torch.Tensor, *, group_size: int) -> torch.Tensor:
     out = torch.empty(x.shape[0], device=x.device)
-    kernel(x, out, x.shape[1], threads=x.shape[0] * group, group_size=group)
+    kernel(x, out, x.shape[1], threads=x.shape[0] * group_size, group_size=group_size)
     return out
 
 
-def seconds(kernel: Any, x: torch.Tensor, group: int) -> float:
-    times = []
-    for _ in range(8):
-        if DEVICE == "mps":
-            torch.mps.synchronize()
-        start = time.perf_counter()
-        launch(kernel, x, group)
-        if DEVICE == "mps":
-            torch.mps.synchronize()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[2:])  # the first ones compile
-
-
-def sweep(kernel: Any, x: torch.Tensor) -> int:
-    wanted = x.cpu().double().sum(1).float()
-    times = {}
-    for group in SIZES:
-        if group > kernel.max_threads_per_threadgroup:
-            continue
-        torch.testing.assert_close(launch(kernel, x, group).cpu(), wanted, rtol=1e-4, atol=1e-3)
-        times[group] = seconds(kernel, x, group)
-        print(f"  {group:5} threads: {1e6 * times[group]:8.1f} us")
-    return min(times, key=times.__getitem__)
-
-
-def best(kernel: Any, x: torch.Tensor, kept: Path) -> int:
-    """The best size for tensors of this shape on this device, from the file if it is there."""
-    # Whatever changes the answer belongs into the key: the source, the machine, the shape class.
-    key = f"{DEVICE}/{torch.__version__}/row_sums/columns<={1 << (x.shape[1] - 1).bit_length()}"
-    known = json.loads(kept.read_text()) if kept.exists() else {}
-    if known.get(key) not in SIZES:
-        known[key] = sweep(kernel, x)
-        kept.write_text(json.dumps(known, indent=1))
-    return int(known[key])
-
-
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--file", type=Path, help="where the best sizes are kept")
-    options = parser.parse_args(arguments)
-    kernel = compile_shader(SOURCE).row_sums
-    with tempfile.TemporaryDirectory() as folder:
-        kept = options.file or Path(folder) / "best.json"
-        for columns in (100, 3000):
-            x = torch.randn(64, columns, device=DEVICE)
-            group = best(kernel, x, kept)
-            written = kept.read_text()
-            if best(kernel, x, kept) != group or kept.read_text() != written:
-                raise SystemExit("what was kept was not used")
-            print(f"rows of {columns}: {group} threads")
+def main() -> None:
+    for columns in (100, 3000):
+        x = torch.randn(64, columns, device=DEVICE)
+        found = row_sums(x)  # the first time with this shape: every size is tried
+        torch.testing.assert_close(
+            found.cpu(), x.cpu().double().sum(1).float(), rtol=1e-4, atol=1e-3
+        )
+        chosen = row_sums.tuned(x)
+        if chosen is None:
+            raise SystemExit("nothing was tuned")
+        print(f"rows of {columns}: {chosen.configuration}")
+        torch.testing.assert_close(row_sums(x), found, rtol=0, atol=0)  # what is kept, used
 
 
 if __name__ == "__main__":

@@ -35,6 +35,8 @@ else:
     import tomli as tomllib
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n#line 1\n"
+# What a page may rely on: a terminal of that width, and where the repository is.
+VARIABLES = {"COLUMNS": "100", "ANYMETAL_ROOT": str(ROOT)}
 STATUS = re.compile(r"\s+# exit status (\d+)$")
 # Commands that become another process, or that change this one for good.
 APART = re.compile(r"[|&;<>$`]|^(?!anymetal )|^anymetal run |--mps\b|^\w+=")
@@ -104,7 +106,7 @@ class Page:
         done = subprocess.run(
             ["bash", "-c", script],
             cwd=self.folder,
-            env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "100"},
+            env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src"), **VARIABLES},
             capture_output=True,
             text=True,
             check=False,

@@ -20,10 +20,10 @@ Both are measured against float64, relative to the largest value of the result; 
 as one rounding at least. Up to {limit:g} passes, and so does any error below a few roundings. In
 parentheses: the error itself. An operator named `..._backward` is the gradient alone.
 
-Results of {factorisations}
-are judged by LAPACK's test ratios (see [linear algebra](linalg.md)), since the errors of factors
-depend on the matrix: up to {floor:g}, or {times:g} times torch's own, passes. Derivatives of
-eigenvectors and singular vectors may have {gradients:g} of torch's errors.
+Results of {factorisations} are judged by
+LAPACK's test ratios (see [linear algebra](linalg.md)), since the errors of factors depend on the
+matrix: up to {floor:g}, or {times:g} times torch's own, passes. Derivatives of eigenvectors and
+singular vectors may have {gradients:g} of torch's errors.
 
 {machine}
 
