@@ -149,6 +149,7 @@ class Flow(Statements):
         count, flag = tree.Variable("int", counter), tree.Variable("int", found)
         inner = scope.inner(level=LANE, loop="varying", rounds=scope.rounds * most)
         inner.in_switch, inner.loop_level = False, LANE
+        inner.collectives = scope.collectives and not scope.in_function
         inner.counter = Local(counter, "int", False)
         inner.locals.append(inner.counter)
         body = self.statements(inner, self.rng.randrange(1, 3))
@@ -180,7 +181,8 @@ class Flow(Statements):
             condition = self.condition(2, scope)
             if self.chance(0.6):
                 condition = self.some_of_both(self.leaf("uint", scope))
-        leaves = tree.Break() if self.chance(0.4) else tree.Continue()
+        may_break = self.chance(0.4) and not (scope.in_function and scope.collectives)
+        leaves = tree.Break() if may_break else tree.Continue()
         inner = scope.inner(collectives=scope.collectives and isinstance(leaves, tree.Continue))
         inner.level = LANE
         first = self.assign(inner) if self.chance(0.5) else []
@@ -192,7 +194,7 @@ class Flow(Statements):
         """The same condition, which no compiler can prove to hold, nor test before the loop.
 
         What always leaves a loop is no part of it for the compiler, and lanes of all rounds meet in
-        the collectives before. In functions there are none.
+        the collectives before. Loops of functions have no `break` and collectives both.
         """
         if scope.in_function or scope.counter is None:
             return condition

@@ -17,7 +17,7 @@ import copy
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -93,6 +93,9 @@ class Check:
     def __init__(
         self, outputs: Outputs, nan: bool, severity: Severities | None, raise_on_error: bool
     ) -> None:
+        for name, flag in (("nan", nan), ("raise_on_error", raise_on_error)):
+            if not isinstance(flag, bool):
+                raise TypeError(f"check: {name} is {flag!r}, expected True or False")
         self._outputs = _checked_outputs(outputs)
         self._nan = nan
         self._severity = checked_severities(severity)
@@ -174,6 +177,8 @@ def _checked_outputs(outputs: Outputs) -> tuple[Any, ...] | None:
         raise TypeError(
             "outputs is one tensor, expected a sequence of them: write outputs=[tensor]"
         )
+    if not isinstance(outputs, Iterable):
+        raise TypeError(f"outputs is {outputs!r}, expected a sequence of tensors")
     tensors = tuple(outputs)
     for tensor in tensors:
         if not hasattr(tensor, "data_ptr"):

@@ -165,6 +165,8 @@ class Report:
 
 def checked_severities(severity: Severities | None) -> Severities:
     """The same, or ValueError for a kind or a level that does not exist."""
+    if severity is not None and not isinstance(severity, Mapping):
+        raise TypeError(f"severity is {severity!r}, expected levels by kinds: {{'race': 'off'}}")
     severity = dict(severity or {})
     for kind, level in severity.items():
         if kind not in KINDS:

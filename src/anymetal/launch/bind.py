@@ -240,6 +240,11 @@ class Binder:
                 f"{self.place(index)} is on device '{tensor.device}'; this engine runs on the CPU,"
                 " and all tensors of a call must be CPU tensors. Pass it with .cpu()"
             )
+        if tensor.is_nested:
+            self.fail(
+                f"{self.place(index)} is a nested tensor, but a kernel sees one buffer. Pass its"
+                " parts, or torch.nested.to_padded_tensor of it"
+            )
         if tensor.layout is not _strided:
             self.fail(
                 f"{self.place(index)} has layout {tensor.layout}, but a kernel sees a dense"

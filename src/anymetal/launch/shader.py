@@ -6,6 +6,7 @@ import contextlib
 import functools
 import math
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -37,20 +38,21 @@ def compile_shader(
     """
     if not isinstance(source, str):
         raise TypeError(f"compile_shader takes the source as a str, not {type(source).__name__}")
-    if isinstance(include_dirs, str | os.PathLike):
-        raise TypeError(
-            f"include_dirs is {include_dirs!r}, expected a list of directories:"
-            f" write [{str(include_dirs)!r}]"
-        )
+    if not isinstance(name, str):
+        raise TypeError(f"compile_shader: name is {name!r}, expected a str")
     for word, text in (("source", source), ("name", name)):
         if "\0" in text:
             raise ValueError(f"compile_shader: {word} has a zero byte at {text.index(chr(0))}")
+    if "\n" in name:
+        raise ValueError(f"compile_shader: name is {name!r}, expected one line")
+    if not isinstance(fast_math, bool | None):
+        raise TypeError(f"compile_shader: fast_math is {fast_math!r}, expected True, False or None")
     compiler = Compiler(
         Source(
             text=source,
             name=name,
-            include_dirs=tuple(Path(place).absolute() for place in include_dirs),
-            defines=tuple((key, _macro(value)) for key, value in (defines or {}).items()),
+            include_dirs=_directories(include_dirs),
+            defines=_macros({} if defines is None else defines),
             fast_math=settings.FAST_MATH.value() if fast_math is None else fast_math,
         ),
         handed_over=caller() if name == UNNAMED else None,
@@ -66,6 +68,8 @@ def load_library(path: str | os.PathLike[str]) -> ShaderLibrary:
     Operators and `compile_shader`, given a source that is in the file, find their kernels there
     too. Raises BundleError where the file is damaged or of another version.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"load_library: path is {path!r}, expected that of a file")
     return ShaderLibrary(BundledCompiler(bundles.use(Path(path))))
 
 
@@ -108,7 +112,7 @@ class ShaderLibrary:
         """The kernel `name` with function constants set, by their index or name."""
         if name not in self._compiler.outline.kernels:
             raise RuntimeError(self._unknown(name))
-        values = self._named(name, constants or {})
+        values = self._named(name, {} if constants is None else constants)
         key = (name, tuple((other, value, type(value)) for other, value in sorted(values.items())))
         kernel = self._kernels.get(key)
         if kernel is None:
@@ -128,6 +132,8 @@ class ShaderLibrary:
         declared = {constant.name: constant.type for constant in known_constants}
         by_index = {constant.index: constant.name for constant in known_constants}
         values: dict[str, Scalar] = {}
+        if not isinstance(constants, Mapping):
+            raise TypeError(f"{kernel}: constants is {constants!r}, expected values by names")
         for key, value in constants.items():
             name = by_index.get(key) if isinstance(key, int) else key
             if name is None or name not in declared:
@@ -168,8 +174,44 @@ def _fits(kind: str, value: float) -> bool:
     return low <= value <= high
 
 
+def _directories(include_dirs: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
+    if isinstance(include_dirs, str | os.PathLike):
+        raise TypeError(
+            f"include_dirs is {include_dirs!r}, expected a list of directories:"
+            f" write [{str(include_dirs)!r}]"
+        )
+    if not isinstance(include_dirs, Iterable):
+        raise TypeError(f"include_dirs is {include_dirs!r}, expected a list of directories")
+    places = list(include_dirs)
+    for place in places:
+        if not isinstance(place, str | os.PathLike):
+            raise TypeError(f"include_dirs holds {place!r}, expected directories")
+        if "\0" in os.fspath(place):
+            raise ValueError(f"include_dirs holds {place!r}, which has a zero byte")
+    return tuple(Path(place).absolute() for place in places)
+
+
+def _macros(defines: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    """Names and texts of macros: True and False read as they do in C."""
+    if not isinstance(defines, Mapping):
+        raise TypeError(f"defines is {defines!r}, expected values by names: {{'WIDTH': 4}}")
+    for name, value in defines.items():
+        if not isinstance(name, str) or not _MACRO.fullmatch(name):
+            raise ValueError(f"defines: {name!r} is no name of a macro")
+        if not isinstance(value, str | int | float):
+            raise TypeError(f"defines: {name!r} is {value!r}, expected a number or a str")
+        if {"\0", "\n"} & set(str(value)):
+            raise ValueError(
+                f"defines: {name!r} is {value!r}, expected one line without zero bytes"
+            )
+    return tuple((name, _macro(value)) for name, value in defines.items())
+
+
+# With its parameters, where it has some, as after clang's -D.
+_MACRO = re.compile(r"[A-Za-z_]\w*(\([\w, .]*\))?")
+
+
 def _macro(value: object) -> str:
-    """A macro's text: True and False read as they do in C."""
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 

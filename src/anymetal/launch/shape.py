@@ -6,7 +6,7 @@ Whatever gives a group size (a call, a policy file, a tuned value) asks `group_s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import index as as_index
 from typing import Any, TypeAlias
 
@@ -84,6 +84,8 @@ def _extent(kernel: str, value: Extent, name: str) -> tuple[Sizes, int]:
         sizes = (value,)
     else:
         try:
+            if isinstance(value, bytes | Mapping):
+                raise TypeError(value)
             sizes = tuple(as_index(size) for size in _as_sequence(value))
         except TypeError:
             raise RuntimeError(

@@ -34,6 +34,8 @@ class Lion(Stepping):
             raise ValueError("Tensor lr must be 1-element")
         if not lr >= 0.0:
             raise ValueError(f"Invalid learning rate: {lr}")
+        if len(betas) != 2:
+            raise ValueError(f"Lion: betas is {betas}, expected two numbers")
         for i, beta in enumerate(betas):
             if not 0.0 <= beta < 1.0:
                 raise ValueError(f"Invalid beta parameter at index {i}: {beta}")

@@ -28,8 +28,14 @@ _SHAPES = ((0,), (), (1,), (31,), (32,), (33,), (4099,), (2, 3, 64))
 # --- fill -----------------------------------------------------------------------------------------
 
 
+def _check_real(name: str, argument: str, value: Number) -> None:
+    if isinstance(value, complex):
+        raise TypeError(f"{name}: argument '{argument}' expects a real number, got {value}")
+
+
 def _check_fill(name: str, input: Tensor, value: Number) -> None:
     check_input(name, input)
+    _check_real(name, "value", value)
     if isinstance(value, float | int) and math.isfinite(value):
         largest = torch.finfo(input.dtype).max
         if abs(value) > largest:
@@ -118,6 +124,7 @@ def _axpy_cost(alpha: Number, x: Tensor, y: Tensor) -> Cost:
 def axpy(alpha: Number, x: Tensor, y: Tensor) -> Tensor:
     """alpha * x + y, rounded once."""
     check_pair("axpy", "y", y, "x", x)
+    _check_real("axpy", "alpha", alpha)
     return torch.empty_like(y)
 
 
@@ -134,6 +141,7 @@ def _(output: Tensor, alpha: Number, x: Tensor, y: Tensor) -> None:
 )
 def axpy_backward(grad: Tensor, alpha: Number) -> Tensor:
     check_input("axpy_backward", grad, "grad")
+    _check_real("axpy_backward", "alpha", alpha)
     return torch.empty_like(grad)
 
 
@@ -162,6 +170,7 @@ def _(call: Call, grad: Tensor) -> Gradients:
 )
 def _axpy_(y: Tensor, alpha: Number, x: Tensor) -> Tensor:
     check_pair("axpy_", "y", y, "x", x)
+    _check_real("axpy_", "alpha", alpha)
     check_writable("axpy_", "y", y)
     return y
 

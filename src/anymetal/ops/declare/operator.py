@@ -15,6 +15,15 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import torch
 
+from anymetal.ops.declare.by_hand import (
+    REFUSED_KEYS,
+    by_autograd,
+    check_kept,
+    fits,
+    refuse,
+    refuse_nothing,
+    refuse_some_meta,
+)
 from anymetal.ops.declare.checks import FLOATS
 from anymetal.ops.declare.derivatives import (
     Backward,
@@ -128,6 +137,7 @@ class Operator(Generic[P, R]):
         self.kept: frozenset[str] = frozenset()
         self.keep_where: dict[str, Callable[[Mapping[str, Any]], bool]] = {}
         self.optional_gradients = False
+        self.forward: AnyOperator | None = None  # of which it is the gradient
         self._backward: Backward | None = None
         self._run: Function | None = None
         self._register()
@@ -142,6 +152,8 @@ class Operator(Generic[P, R]):
         self.overload: Any = self._packet.default
         for key in DEVICES:
             LIBRARY.impl(self.name, self._on_device, key)  # type: ignore[no-untyped-call]
+        for key in REFUSED_KEYS:
+            LIBRARY.impl(self.name, self._refuse, key)  # type: ignore[no-untyped-call]
         LIBRARY.impl(self.name, self._above_autograd, "Autograd")  # type: ignore[no-untyped-call]
         torch.library.register_fake(self.qualified, self._fake, lib=LIBRARY)
         register_autocast(self, LIBRARY)
@@ -151,6 +163,8 @@ class Operator(Generic[P, R]):
     # --- calling ----------------------------------------------------------------------------------
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if any(argument is None for argument in args):
+            refuse_nothing(self, self.signature.bind(args, kwargs))
         if self.mixed is not None:
             result = called_in_one_dtype(self._packet, self.mixed, args, kwargs)
         else:
@@ -206,7 +220,13 @@ class Operator(Generic[P, R]):
         return SUFFIXES[tensor.dtype]
 
     def _on_device(self, *args: Any, **kwargs: Any) -> Any:
-        results = self.room(*args, **kwargs)
+        if self.forward is not None:
+            check_kept(self.forward, self, self.signature.bind(args, kwargs))
+        try:
+            results = self.room(*args, **kwargs)
+        except AttributeError:
+            refuse_nothing(self, self.signature.bind(args, kwargs))
+            raise
         if self.made_of_others:
             return results
         if self._run is None:
@@ -225,7 +245,11 @@ class Operator(Generic[P, R]):
                 room.copy_(value)
         return results
 
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        refuse(self, self.signature.bind(args, kwargs))
+
     def _fake(self, *args: Any, **kwargs: Any) -> Any:
+        refuse_some_meta(self, self.signature.bind(args, kwargs))
         results = self.room(*args, **kwargs)
         return None if self.mutates else results
 
@@ -261,11 +285,12 @@ class Operator(Generic[P, R]):
                 name=name,
             )
             made = Operator(room, declared)
+            made.forward = self if fits(self, made) else None
             made.cases = list(cases) if cases is not None else _derived_cases(self, made)
-            self.backward(keep=[n for n in made.names if n not in self._gradient_names()])(
+            self.backward(keep=[n for n in made.names if n not in self.gradient_names()])(
                 _by_operator(self, made, wanted)
             )
-            self.optional_gradients = _has_optional(room, self._gradient_names())
+            self.optional_gradients = _has_optional(room, self.gradient_names())
             if isinstance(made.reference, _Derived):
                 made.reference.bind(made)
             if self.twice:
@@ -337,8 +362,14 @@ class Operator(Generic[P, R]):
                 return self.overload(*args, **kwargs)
         return above(self, self.signature.bind(args, kwargs))
 
-    def _gradient_names(self) -> list[str]:
+    def gradient_names(self) -> list[str]:
         return ["grad", *(f"grad_{name}" for name in self.results[1:])]
+
+    @functools.cached_property
+    def required_tensors(self) -> tuple[str, ...]:
+        """The arguments that are tensors and may not be None."""
+        arguments = self.overload._schema.arguments
+        return tuple(a.name for a in arguments if str(a.type) == "Tensor")
 
     def _tensor_names(self) -> tuple[str, ...]:
         arguments = self.overload._schema.arguments
@@ -358,10 +389,11 @@ def _by_operator(forward: AnyOperator, backward: AnyOperator, wanted: Sequence[s
     """Gradients that one operator gives, in the order of `wanted`."""
 
     def gradient(call: Call, *gradients: Any) -> Gradients:
-        given = dict(zip(forward._gradient_names(), gradients, strict=True))
+        given = dict(zip(forward.gradient_names(), gradients, strict=True))
         values = {n: given[n] if n in given else getattr(call, n) for n in backward.names}
         args, kwargs = backward.signature.split(values)
-        found = backward(*args, **kwargs)
+        with by_autograd():
+            found = backward(*args, **kwargs)
         listed = [found] if isinstance(found, torch.Tensor) else found
         return {name: value for name, value in zip(wanted, listed, strict=True) if call.needs(name)}
 
@@ -376,14 +408,14 @@ class _Derived:
         self._gradient = reference_gradient(forward, wanted)
 
     def bind(self, backward: AnyOperator) -> None:
-        unknown = set(backward.names) - {*self._forward.names, *self._forward._gradient_names()}
+        unknown = set(backward.names) - {*self._forward.names, *self._forward.gradient_names()}
         if unknown:
             raise ValueError(f"{backward.name} takes {sorted(unknown)}: give it a reference")
         self._signature = backward.signature
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = self._signature.bind(args, kwargs)
-        gradients = [given[name] for name in self._forward._gradient_names()]
+        gradients = [given[name] for name in self._forward.gradient_names()]
         defaults = self._forward.signature.defaults
         values = {name: given.get(name, default) for name, default in defaults.items()}
         found = self._gradient(values, *gradients)
@@ -403,7 +435,7 @@ def _derived_cases(forward: AnyOperator, backward: AnyOperator) -> list[Case]:
             listed = [results] if isinstance(results, torch.Tensor) else list(results)
             values = forward.signature.bind(args, kwargs)
             values |= dict(zip(forward.results, listed, strict=False))
-            for name, result in zip(forward._gradient_names(), listed, strict=False):
+            for name, result in zip(forward.gradient_names(), listed, strict=False):
                 noise = torch.randn(result.shape, generator=generator)
                 values[name] = noise.to(result.dtype).to(device)
             return backward.signature.split({name: values[name] for name in backward.names})

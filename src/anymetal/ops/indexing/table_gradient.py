@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from anymetal.ops.declare import Call, Case, Cost, Gradients, operator
-from anymetal.ops.declare.checks import check_dtype, check_input, check_shape
+from anymetal.ops.declare.checks import MAX_ELEMENTS, check_dtype, check_input, check_shape
 from anymetal.ops.indexing.indexing import index_add, index_select
 from anymetal.ops.indexing.places import Shape, add_rows, check_index, rows_of
 
@@ -110,6 +110,8 @@ def table_gradient(
     if scales is not None:
         check_dtype(name, "scales", scales, [torch.float32])
         check_shape(name, "scales", scales, index.shape, "that of 'index'")
+    if not 0 <= rows <= MAX_ELEMENTS:
+        raise ValueError(f"{name}: argument 'rows' expects 0 to {MAX_ELEMENTS}, got {rows}")
     return grad.new_zeros(rows, grad.shape[1])
 
 

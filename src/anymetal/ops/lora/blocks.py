@@ -164,6 +164,13 @@ class _Heads:
     base: float = 10000.0
     is_causal: bool = True
 
+    def __post_init__(self) -> None:
+        for name, count in (("heads", self.heads), ("kv_heads", self.kv_heads)):
+            if count < 1:
+                raise ValueError(
+                    f"lora_attention: argument '{name}' expects 1 or more, got {count}"
+                )
+
     @staticmethod
     def of(call: Any) -> _Heads:
         return _Heads(*(getattr(call, field.name) for field in fields(_Heads)))

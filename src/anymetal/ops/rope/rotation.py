@@ -72,6 +72,8 @@ class Rotation:
 def check(name: str, call: Rotation) -> None:
     check_dtype(name, "q", call.q, FLOATS)
     check_size(name, "q", call.q)
+    if not call.base > 0 and call.cos is None and call.frequencies is None:
+        raise ValueError(f"{name}: argument 'base' expects a positive number, got {call.base}")
     if call.sequence_dim not in (-2, -3) or call.q.dim() < -call.sequence_dim:
         raise ValueError(
             f"{name}: argument 'sequence_dim' expects -2 (heads before the sequence) or -3 (after"
