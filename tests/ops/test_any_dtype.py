@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from judging import doubled, tensors_of
+from judging import doubled
 from test_as_torch import second_derivatives, tangents
 
 import anymetal.linalg
 import anymetal.ops  # noqa: F401
 from anymetal.ops.declare import OPERATORS, AnyOperator
+from anymetal.ops.declare.signature import tensors_of
 
 CPU = torch.device("cpu")
 STEP = 1 if os.environ.get("ANYMETAL_TEST_ALL") else 23
@@ -118,4 +119,4 @@ def test_second_derivatives_of_linalg_are_right_or_refused(name: str) -> None:
         else:
             assert ours is not None
             size = float(expected.abs().max())
-            torch.testing.assert_close(ours.double(), expected, rtol=5e-2, atol=1e-3 * size)
+            torch.testing.assert_close(ours.double(), expected, rtol=5e-2, atol=1e-3 * size + 1e-6)
