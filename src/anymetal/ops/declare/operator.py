@@ -150,6 +150,8 @@ class Operator(Generic[P, R]):
         LIBRARY.define(self.signature.schema)  # type: ignore[no-untyped-call]
         self._packet: Any = getattr(torch.ops.anymetal, self.name)
         self.overload: Any = self._packet.default
+        arguments = self.overload._schema.arguments
+        self.required_tensors = tuple(a.name for a in arguments if str(a.type) == "Tensor")
         for key in DEVICES:
             LIBRARY.impl(self.name, self._on_device, key)  # type: ignore[no-untyped-call]
         for key in REFUSED_KEYS:
@@ -364,12 +366,6 @@ class Operator(Generic[P, R]):
 
     def gradient_names(self) -> list[str]:
         return ["grad", *(f"grad_{name}" for name in self.results[1:])]
-
-    @functools.cached_property
-    def required_tensors(self) -> tuple[str, ...]:
-        """The arguments that are tensors and may not be None."""
-        arguments = self.overload._schema.arguments
-        return tuple(a.name for a in arguments if str(a.type) == "Tensor")
 
     def _tensor_names(self) -> tuple[str, ...]:
         arguments = self.overload._schema.arguments
