@@ -31,7 +31,8 @@ def health(
     operators: Names = None,
     device: Device = None,
     cases: Annotated[
-        int, typer.Option(min=0, help="shapes of each operator and dtype; 0 is all")
+        int,
+        typer.Option(min=0, help="shapes of each operator in float32, one in the others; 0: all"),
     ] = 3,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="write a report with plots")
