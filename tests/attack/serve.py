@@ -15,11 +15,24 @@ WAYS = (*ENGINES, "checked")
 
 
 def main() -> None:
+    """With `--apart` each question goes to a copy of this process, which may die of it."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what kernels and libraries print is no answer
     warnings.simplefilter("ignore")
+    apart = "--apart" in sys.argv
+    if apart:
+        import tests.checker.bad_kernel  # noqa: F401, PLC0415  (torch, once for all copies)
     for line in sys.stdin:
-        print(json.dumps(_answer(json.loads(line))), file=answers, flush=True)
+        if not apart:
+            print(json.dumps(_answer(json.loads(line))), file=answers, flush=True)
+            continue
+        copy = os.fork()
+        if copy == 0:
+            print(json.dumps(_answer(json.loads(line))), file=answers, flush=True)
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
+        if status != 0:
+            print(json.dumps(f"dies: status {status}"), file=answers, flush=True)
 
 
 def _answer(question: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -20,7 +21,8 @@ SLACK = 60
 
 
 class Worker:
-    """Runs one case at a time; after a death the next case gets a new process."""
+    """Runs one case at a time; after a death the next case gets a new process. With `apart` each
+    gets one: a copy of a process that has imported torch."""
 
     def __init__(self, *, apart: bool = False) -> None:
         self._apart = apart
@@ -29,9 +31,7 @@ class Worker:
     def ask(self, case: Hostile | Path, way: str) -> str:
         """How a case ends: `runs`, `finds KINDS`, `refused: ...`, `raises NAMES: ...`, or that the
         process died or hung."""
-        if self._apart:
-            self.close()
-        process = self._process = self._process or _start()
+        process = self._process = self._process or _start(self._apart)
         limit = 60
         if isinstance(case, Hostile):
             question: dict[str, Any] = asdict(case)
@@ -43,7 +43,7 @@ class Worker:
         process.stdin.flush()
         line = _line(process, time.monotonic() + limit + SLACK)
         if line is None:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             self.close()
             return f"hangs: no answer after {limit + SLACK} s"
         if not line.endswith(b"\n"):
@@ -66,9 +66,10 @@ class Worker:
         self.close()
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start(apart: bool) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.attack.serve"],
+        [sys.executable, "-m", "tests.attack.serve", *(["--apart"] if apart else [])],
+        start_new_session=True,
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
