@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+import anymetal.linalg
+import anymetal.ops  # noqa: F401
 from anymetal.ops.declare import OPERATORS, AnyOperator
 from anymetal.ops.declare.signature import tensors_of
 
