@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 import torch
 
@@ -23,8 +23,19 @@ WARM_UP = 2
 SAMPLE_SECONDS = 200e-6
 LEAST_ROUNDS = 6  # fewer samples have no interval at 95 %
 _NORMAL_95 = 1.96
-# For calls of seconds, as options of `measure`.
-LONG = {"least_rounds": 3, "warm_up": 1}
+
+
+class Long(TypedDict):
+    """Options of `measure` for calls of many milliseconds."""
+
+    least_rounds: int
+    warm_up: int
+    rest: float
+
+
+# torch's threads (OpenMP) spin for some milliseconds after a call, on processors that the next
+# contender needs: each begins when they have gone to sleep.
+LONG = Long(least_rounds=3, warm_up=1, rest=0.02)
 
 
 @dataclass(frozen=True)
@@ -63,11 +74,13 @@ def measure(
     seconds: float = 1.0,
     least_rounds: int = LEAST_ROUNDS,
     warm_up: int = WARM_UP,
+    rest: float = 0.0,
 ) -> dict[Name, Times]:
     """Time every contender; stops after `rounds`, or after `seconds` when `least_rounds` are done.
 
     `synchronise` waits for the device; None is the CPU. Calls that take long may ask for fewer
-    rounds and less warming up; below six samples the interval is their whole range.
+    rounds and less warming up; below six samples the interval is their whole range. `rest` are
+    seconds before each sample.
     """
     synchronise = synchronise or _nothing
     repeats = {name: _repeats(call, synchronise, warm_up) for name, call in contenders.items()}
@@ -77,6 +90,8 @@ def measure(
         if done >= least_rounds and time.perf_counter() > deadline:
             break
         for name, call in contenders.items():
+            if rest:
+                time.sleep(rest)
             samples[name].append(_sample(call, repeats[name], synchronise))
     return {name: summarise(values) for name, values in samples.items()}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
@@ -14,7 +14,6 @@ from anymetal.engines import choose
 from anymetal.engines.compiler import AnyCompiler
 from anymetal.engines.contract import PLAIN, Executable, Sizes
 from anymetal.errors import Unsuitable
-from anymetal.launch.beside import Launches, launches_beside
 from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Frame
 from anymetal.launch.error_buffer import ErrorBuffer
 from anymetal.launch.shape import Extent, grid_and_group
@@ -82,6 +81,20 @@ class Bound(Generic[X, B]):
             self.binder.fail(f"error_buf_idx is {index}; buffers are 0 to {BUFFER_LIMIT - 1}")
 
 
+class Ready(NamedTuple):
+    """A launch on this machine's processors whose arguments are in a frame."""
+
+    frame: Frame
+    args: tuple[Any, ...]
+    grid: Sizes
+    group: Sizes
+    memory: dict[int, int] | None
+    check: ActiveCheck | None
+    keep: list[Any]  # what the launch needs beside its arguments
+    errors: ErrorBuffer | None
+    queue: Queue | None  # of the virtual device, where the tensors are there
+
+
 class BoundKernel(Bound[Executable, Binder], ABC):
     """An executable on this machine's processors, and how calls bind to it."""
 
@@ -111,48 +124,51 @@ class BoundKernel(Bound[Executable, Binder], ABC):
         threadgroup_memory: Mapping[int, int] | None = None,
     ) -> None:
         """Binds, checks and runs, or hands the launch to the virtual device's queue."""
-        binder = self.binder
-        frame = binder.take_frame()
-        queue = None
-        queued = False
-        try:
-            keep: list[Any] = []
-            elements = binder.bind(frame, args, arg_casts, keep)
-            errors = None
-            if error_buf_idx is not None:
-                errors = self._bind_error_buffer(frame, error_buf_idx)
-            grid, group, memory = self.settled(
-                len(args), elements, threads, group_size, error_buf_idx, threadgroup_memory
+        self.start(
+            self.ready(
+                *(check, args, threads, group_size, arg_casts, error_buf_idx, threadgroup_memory)
             )
-            line: Queue | Launches | None
-            if frame.on_device:
-                line = queue = command_queue()
-            else:
-                line = launches_beside()
-            if not (grid[0] and grid[1] and grid[2]):
-                pass
-            elif line is None or not line.asynchronous:
-                self.run(frame, args, grid, group, memory, check)
-            else:
-                launch = (frame, args, grid, group, memory, check)
-                line.submit(lambda: self._run_queued(launch, keep, errors, queue))
-                queued = True
-        finally:
-            if not queued:
-                binder.give_back(frame)
-        if errors is not None and not queued:
-            self._raise_reported(errors, queue)
+        )
 
-    def _run_queued(
-        self, launch: Any, keep: list[Any], errors: ErrorBuffer | None, queue: Queue | None
-    ) -> None:
-        """What the queue calls; it holds the arguments, and `keep`, as long as it needs them."""
+    def ready(
+        self,
+        check: ActiveCheck | None,
+        args: tuple[Any, ...],
+        threads: Extent | None = None,
+        group_size: Extent | None = None,
+        arg_casts: Casts = None,
+        error_buf_idx: int | None = None,
+        threadgroup_memory: Mapping[int, int] | None = None,
+    ) -> Ready:
+        """A launch that is bound and checked, and nothing more."""
+        frame = self.binder.take_frame()
+        keep: list[Any] = []
+        elements = self.binder.bind(frame, args, arg_casts, keep)
+        errors = None
+        if error_buf_idx is not None:
+            errors = self._bind_error_buffer(frame, error_buf_idx)
+        grid, group, memory = self.settled(
+            len(args), elements, threads, group_size, error_buf_idx, threadgroup_memory
+        )
+        queue = command_queue() if frame.on_device else None
+        return Ready(frame, args, grid, group, memory, check, keep, errors, queue)
+
+    def start(self, launch: Ready) -> None:
+        queue = launch.queue
+        if queue is not None and queue.asynchronous and all(launch.grid):
+            queue.submit(lambda: self._run(launch))
+        else:
+            self._run(launch)
+
+    def _run(self, launch: Ready) -> None:
+        """The queue holds a launch, and with it arguments and `keep`, as long as it needs them."""
         try:
-            self.run(*launch)
+            if all(launch.grid):
+                self.run(*launch[:6])
         finally:
-            self.binder.give_back(launch[0])
-        if errors is not None:
-            self._raise_reported(errors, queue)
+            self.binder.give_back(launch.frame)
+        if launch.errors is not None:
+            self._raise_reported(launch.errors, launch.queue)
 
     def _raise_reported(self, errors: ErrorBuffer, queue: Queue | None) -> None:
         """Raise what the kernel reported: at once, or at the next synchronisation of the device."""

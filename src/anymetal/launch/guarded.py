@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,20 +83,32 @@ class GuardedKernel:
         self._collectives = uses_simdgroups(kernel)
 
     def __call__(self, *args: Any, **keywords: Any) -> None:
-        for argument in args:
-            if isinstance(argument, torch.Tensor) and argument.numel() >= INDEX_LIMIT:
-                check_index_range(self.name, *(a for a in args if isinstance(a, torch.Tensor)))
-        group_size = keywords.get("group_size")
-        if group_size is not None:
-            fault = group_size_fault(
-                group_size, limit=self._limit, whole_simdgroups=self._collectives
-            )
-            if fault is not None:
-                raise LimitError(f"{self.name}: {fault}. Choose another in a policy file")
+        self._check(args, keywords.get("group_size"))
         if _watches:
             self._watched(args, keywords)
         else:
             self._kernel(*args, **keywords)
+
+    def in_turn(self, launches: Sequence[tuple[tuple[Any, ...], Any]], group_size: int) -> None:
+        """Launches with these arguments and threads, one after the other."""
+        in_turn = getattr(self._kernel, "in_turn", None)
+        if in_turn is None or _watches:
+            for args, threads in launches:
+                self(*args, threads=threads, group_size=group_size)
+            return
+        for args, _ in launches:
+            self._check(args, group_size)
+        in_turn(launches, group_size)
+
+    def _check(self, args: tuple[Any, ...], group_size: Any) -> None:
+        for argument in args:
+            if isinstance(argument, torch.Tensor) and argument.numel() >= INDEX_LIMIT:
+                check_index_range(self.name, *(a for a in args if isinstance(a, torch.Tensor)))
+        if group_size is None:
+            return
+        fault = group_size_fault(group_size, limit=self._limit, whole_simdgroups=self._collectives)
+        if fault is not None:
+            raise LimitError(f"{self.name}: {fault}. Choose another in a policy file")
 
     def __getattr__(self, attribute: str) -> Any:
         return getattr(self._kernel, attribute)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ from anymetal.engines.compiler import AnyCompiler, Compiler
 from anymetal.engines.contract import PLAIN
 from anymetal.engines.counted import COUNTED, CountedExecutable, Counts
 from anymetal.errors import BundleError, LimitError, MissingArgument
-from anymetal.launch.beside import at_once
 from anymetal.launch.bind import Casts
 from anymetal.launch.call import BoundKernel, PlainKernel, cuda_device
 from anymetal.launch.handing import runner
@@ -150,10 +149,23 @@ class Kernel:
                 report_refused(check, self.name, error)
             raise
 
+    def in_turn(self, launches: Sequence[tuple[tuple[Any, ...], Extent]], group_size: int) -> None:
+        """Launches with these arguments and threads, one after the other.
+
+        On processors all are bound before the first runs: a launch over much memory leaves nothing
+        of what binding needs in the caches, and every one would begin with waiting for it.
+        """
+        if active() is not None or any(cuda_device(args) >= 0 for args, _ in launches):
+            for args, threads in launches:
+                self(*args, threads=threads, group_size=group_size)
+            return
+        ready = [self._plain.ready(None, args, threads, group_size) for args, threads in launches]
+        for launch in ready:
+            self._plain.start(launch)
+
     def count(self, *args: Any, **keywords: Any) -> Counts:
         """Run the kernel like a call, on one processor, and count what its threads do."""
         counted = self._counted
         kernel = PlainKernel(counted.executable, self.constants, self._compiler, workers=1)
-        with at_once():
-            kernel.call(None, args, **keywords)
+        kernel.call(None, args, **keywords)
         return counted.take()

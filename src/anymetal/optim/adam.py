@@ -47,7 +47,7 @@ class _AdamSteps(Stepping):
         counted: dict[Any, tuple[Tensor, tuple[Tensor, ...]]]
         counted = self.__dict__.setdefault("_counted", {})
         key = (batch.index, batch.key[:3])
-        states = [self.state[param] for param in batch.originals]
+        states = batch.kept
         steps, views = counted.get(key, (torch.empty(0), ()))
         if len(views) == len(states) and all(
             state.get("step") is view for state, view in zip(states, views, strict=True)

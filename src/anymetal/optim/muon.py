@@ -21,8 +21,6 @@ class Muon(Stepping, torch.optim.Muon):
     matrix products, three a Newton-Schulz step for all matrices of one shape. Options as `Adam`.
     """
 
-    only_launches = False
-
     def __init__(
         self,
         params: ParamsT,

@@ -9,16 +9,11 @@ import torch
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
-from anymetal.launch.beside import beside
-from anymetal.ops.optimizers.tables import TABLE
 from anymetal.optim.packed import MASTER, Packed, in_memory_order
 
 Tensor = torch.Tensor
 Group = dict[str, Any]
 Key = tuple[torch.device, torch.dtype, torch.dtype, bool]
-Part = tuple[Group, Key, list[torch.Tensor]]
-# Elements of a step whose launches run beside its code: some 100 microseconds.
-_LARGE = 1 << 20
 
 
 class Batch:
@@ -27,12 +22,20 @@ class Batch:
     `index` tells the batches of an optimizer apart; `fresh` parameters take their first step.
     """
 
-    def __init__(self, key: Key, index: int, originals: list[Tensor], rows: list[Tensor]) -> None:
+    def __init__(
+        self,
+        key: Key,
+        index: int,
+        originals: list[Tensor],
+        kept: list[dict[str, Any]],
+        rows: list[Tensor],
+    ) -> None:
         self.device, self.dtype, _, self.fresh = self.key = key
         self.index = index
         self.originals = originals
+        self.kept = kept  # what the optimizer's `state` has for each
         self.states = rows
-        self.params = [in_memory_order(p.detach(), p) for p in originals]
+        self.params = [in_memory_order(p, p) for p in originals]
         self.grads = [in_memory_order(p.grad, p) for p in originals if p.grad is not None]
 
 
@@ -44,7 +47,6 @@ class Stepping(Optimizer):
     """
 
     _step_supports_amp_scaling = True
-    only_launches = True  # are what a step consists of
 
     def _row_names(self, group: Group) -> list[str]:
         """The states of a parameter in the order of rows, without master weights."""
@@ -76,7 +78,7 @@ class Stepping(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._complete_groups()
-        self._packed: dict[Tensor, Packed] = {}
+        self._packed: dict[int, Packed] = {}
 
     # --- a step -----------------------------------------------------------------------------------
 
@@ -88,28 +90,22 @@ class Stepping(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         with torch.no_grad():
-            parts = [
-                (group, key, params)
-                for group in self.param_groups
-                for key, params in self._batches(group).items()
-            ]
-            if self.only_launches and _elements(parts) >= _LARGE:
-                with beside():
-                    self._update_all(_soon_begun(parts))
-            else:
-                self._update_all(parts)
+            count = 0
             for group in self.param_groups:
+                for key, params in self._batches(group).items():
+                    self._update(group, self._batch(group, key, count, params))
+                    count += 1
                 if group["stochastic_rounding"]:
                     group["rounding_calls"] += 1
         return loss
 
-    def _update_all(self, parts: list[Part]) -> None:
-        for index, (group, key, params) in enumerate(parts):
-            names = [*self._row_names(group)]
-            if _has_master(group, params[0]):
-                names.append(MASTER)
-            rows = [self._rows(names, param) for param in params]
-            self._update(group, Batch(key, index, params, rows))
+    def _batch(self, group: Group, key: Key, index: int, params: list[Tensor]) -> Batch:
+        names = [*self._row_names(group)]
+        if _has_master(group, params[0]):
+            names.append(MASTER)
+        kept = [self.state[param] if names else {} for param in params]
+        rows = [self._rows(names, *each) for each in zip(params, kept, strict=True)]
+        return Batch(key, index, params, kept, rows)
 
     def _batches(self, group: Group) -> dict[Key, list[Tensor]]:
         found: dict[Key, list[Tensor]] = {}
@@ -130,13 +126,12 @@ class Stepping(Optimizer):
     def _sparse_message(self) -> str:
         return f"{type(self).__name__} does not support sparse gradients"
 
-    def _rows(self, names: list[str], param: Tensor) -> Tensor:
+    def _rows(self, names: list[str], param: Tensor, state: dict[str, Any]) -> Tensor:
         """The states of a parameter; made, or put together of what was loaded."""
-        packed_states = self.__dict__.setdefault("_packed", {})
-        packed: Packed | None = packed_states.get(param)
-        state = self.state[param] if names else {}
+        packed_states: dict[int, Packed] = self.__dict__.setdefault("_packed", {})
+        packed = packed_states.get(id(param))
         if packed is None or not packed.holds(names, state):
-            packed = packed_states[param] = Packed(param, names)
+            packed = packed_states[id(param)] = Packed(param, names)
             packed.fill(param, state)
             state.update(packed.views)
         return packed.rows
@@ -182,21 +177,6 @@ class Stepping(Optimizer):
                 for name, value in loaded["state"].get(key, {}).items():
                     if isinstance(value, Tensor) and name != "step":
                         self.state[param][name] = value.to(param.device, torch.float32)
-
-
-def _elements(parts: list[Part]) -> int:
-    return sum(param.numel() for _, _, params in parts for param in params)
-
-
-def _soon_begun(parts: list[Part]) -> list[Part]:
-    """Parts of which the first is one launch, beside which the others are prepared.
-
-    Random numbers depend on a parameter's place in its part, so where there are some, parts stay.
-    """
-    (group, key, params), *others = parts
-    if group["stochastic_rounding"] or len(params) <= TABLE:
-        return parts
-    return [(group, key, params[:TABLE]), (group, key, params[TABLE:]), *others]
 
 
 def rate(lr: float | Tensor, device: torch.device) -> dict[str, Any]:

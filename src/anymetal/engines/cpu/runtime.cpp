@@ -20,11 +20,11 @@ struct Run {
   const Launch* launch;
   unsigned groups[3];
   unsigned long total;
-  unsigned long shares;    // that what nobody has taken is divided into
-  unsigned long next;      // atomic: first threadgroup nobody has taken
-  unsigned long finished;  // atomic: threadgroups done, the watchdog's sign of progress
-  int stop;                // atomic: an am_outcome other than AM_RUN_FINISHED
-  unsigned long seen;      // the watchdog's: `finished` when it last changed, and when that was
+  unsigned long shares;  // that what nobody has taken is divided into
+  unsigned long least;   // threadgroups of a share
+  unsigned long next;    // atomic: first threadgroup nobody has taken
+  int stop;              // atomic: an am_outcome other than AM_RUN_FINISHED
+  unsigned long seen;    // the watchdog's: progress when it last changed, and when that was
   double seen_at;
 };
 
@@ -34,9 +34,10 @@ struct Worker {
   GroupState state;
   KernelStack stack;
   JumpBuffer escape;
-  unsigned taken;     // atomic: some thread works with it
-  Run* run;           // atomic
-  unsigned busy_log;  // atomic: inside am_log, must not be jumped out of
+  unsigned taken;          // atomic: some thread works with it
+  Run* run;                // atomic
+  unsigned busy_log;       // atomic: inside am_log, must not be jumped out of
+  unsigned long finished;  // atomic: threadgroups done, the watchdog's sign of progress
   PthreadHandle thread;
 };
 
@@ -66,10 +67,19 @@ unsigned long divide_up(unsigned long value, unsigned long by) { return (value +
 // -------------------------------------------------------------------------------
 
 void place_group(const Run& run, unsigned long number, am_group& group) {
-  const Launch& launch = *run.launch;
   group.position[0] = number % run.groups[0];
   group.position[1] = number / run.groups[0] % run.groups[1];
   group.position[2] = number / run.groups[0] / run.groups[1];
+}
+
+// From a threadgroup to the one after it, without divisions.
+void move_on(const Run& run, am_group& group) {
+  for (int axis = 0; axis < 3 && ++group.position[axis] == run.groups[axis]; ++axis)
+    group.position[axis] = 0;
+}
+
+void size_group(const Run& run, am_group& group) {
+  const Launch& launch = *run.launch;
   group.threads = 1;
   for (int axis = 0; axis < 3; ++axis) {
     unsigned long start = (unsigned long)group.position[axis] * launch.group_size[axis];
@@ -136,8 +146,8 @@ void run_vectorised(GroupState& state, const Launch& launch) {
 }
 
 void run_group(Worker& worker, const Run& run, unsigned long number) {
-  place_group(run, number, worker.state.group);
   GroupState& state = worker.state;
+  size_group(run, state.group);
   state.listener.group_started(state.group, number);
   const Launch& launch = *run.launch;
   if (launch.by_simdgroup)
@@ -153,14 +163,16 @@ void run_group(Worker& worker, const Run& run, unsigned long number) {
 // ------------------------------------------------------------------------------
 
 // Takes a share of the threadgroups that nobody has taken, `first` to `end`: large ones at first,
-// whose memory a worker walks along, and single threadgroups in the end, so that all workers are
-// done at about the same time.
+// whose memory a worker walks along, and small ones in the end, so that all workers are done at
+// about the same time. Where a share begins, a processor has nothing prefetched: a few dozen are
+// enough.
 bool take_share(Run& run, unsigned long& first, unsigned long& end) {
   first = __atomic_load_n(&run.next, __ATOMIC_RELAXED);
   do {
     if (first >= run.total) return false;
-    unsigned long share = (run.total - first) / run.shares;
-    end = first + (share ? share : 1);
+    unsigned long rest = run.total - first, share = rest / run.shares;
+    if (share < run.least) share = run.least;
+    end = first + (share < rest ? share : rest);
   } while (!__atomic_compare_exchange_n(&run.next, &first, end, true, __ATOMIC_RELAXED,
                                         __ATOMIC_RELAXED));
   return true;
@@ -168,11 +180,13 @@ bool take_share(Run& run, unsigned long& first, unsigned long& end) {
 
 void take_groups(Worker& worker, Run& run) {
   unsigned long first, end;
+  am_group& group = worker.state.group;
   while (take_share(run, first, end)) {
-    for (unsigned long number = first; number < end; ++number) {
+    place_group(run, first, group);
+    for (unsigned long number = first; number < end; ++number, move_on(run, group)) {
       if (__atomic_load_n(&run.stop, __ATOMIC_RELAXED)) return;
       run_group(worker, run, number);
-      __atomic_fetch_add(&run.finished, 1, __ATOMIC_RELAXED);
+      __atomic_store_n(&worker.finished, worker.finished + 1, __ATOMIC_RELAXED);
     }
   }
 }
@@ -294,10 +308,21 @@ constexpr double kStandstill = 0.2;             // seconds
 
 void add_workers(Run* run);
 
+// Changes whenever a worker of the run has finished a threadgroup.
+unsigned long progress_of(const Run* run) {
+  unsigned long finished = 0;
+  for (unsigned i = 0; i < kMaxWorkers; ++i) {
+    Worker* worker = __atomic_load_n(&pool->workers[i], __ATOMIC_ACQUIRE);
+    if (worker && __atomic_load_n(&worker->run, __ATOMIC_SEQ_CST) == run)
+      finished += __atomic_load_n(&worker->finished, __ATOMIC_RELAXED);
+  }
+  return finished;
+}
+
 // Stops the run if it has finished no threadgroup for longer than its limit. Before that, its
 // workers may be waiting for a threadgroup that nobody has taken: then others take the rest.
 void look_after(Run* run) {
-  unsigned long finished = __atomic_load_n(&run->finished, __ATOMIC_RELAXED);
+  unsigned long finished = progress_of(run);
   double limit = run->launch->time_limit, time = now();
   if (finished != run->seen || run->seen_at == 0) {
     run->seen = finished;
@@ -443,7 +468,8 @@ void measure(Run& run, const Launch& launch, unsigned workers) {
     run.groups[axis] = divide_up(launch.threads[axis], launch.group_size[axis]);
     run.total *= run.groups[axis];
   }
-  run.shares = workers * 16ul;
+  run.shares = workers * 4ul;
+  run.least = 1 + run.total / (workers * 64ul);
 }
 
 // Below this many threads in the grid, waking other processors costs more than it gives.

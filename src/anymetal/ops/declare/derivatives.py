@@ -208,8 +208,9 @@ def is_plain(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
 
 def above(operator: AnyOperator, values: dict[str, Any]) -> Any:
     """A call as autograd sees it."""
-    tensors = list(tensors_of(values.values()))
-    recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    recorded = torch.is_grad_enabled() and any(
+        tensor.requires_grad for tensor in tensors_of(values.values())
+    )
     forward_mode = has_tangents(values)
     if operator.mutates:
         return _mutated(operator, values, differentiated=recorded or forward_mode)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from anymetal.launch.beside import wait_for_launches
 from anymetal.ops.declare import AnyOperator, variants
 from anymetal.ops.declare.checks import (
     FLOATS,
@@ -28,6 +27,7 @@ from anymetal.ops.declare.layout import memory_order
 
 Tensor = torch.Tensor
 TABLE = 9  # tensors of a launch, as shared/tables.h has it
+_LARGE = 1 << 22  # elements of a launch that are many chunks, however long these are
 
 
 # --- what is asked of lists -----------------------------------------------------------------------
@@ -40,16 +40,11 @@ def check_lists(operator: str, **lists: Sequence[Tensor]) -> None:
     """
     (name, params), (other, grads) = lists.items()
     _check_length(operator, other, grads, name, params)
+    alike = _alike(params) and _alike(grads)
     for i, (param, grad) in enumerate(zip(params, grads, strict=True)):
-        if (
-            i
-            and _alike(param, params[0])
-            and _alike(grad, grads[0])
-            and param.is_contiguous()
-            and grad.is_contiguous()
-            and grad.shape == param.shape
-        ):
-            continue  # as nearly all are; the checks by name take ten times as long
+        if i and alike and param.is_contiguous() and grad.is_contiguous():
+            if grad.shape == param.shape:
+                continue  # as nearly all are; the checks by name take ten times as long
         check_dtype(operator, f"{name}[{i}]", param, FLOATS if i == 0 else [params[0].dtype])
         check_size(operator, f"{name}[{i}]", param)
         check_writable(operator, f"{name}[{i}]", param)
@@ -59,13 +54,12 @@ def check_lists(operator: str, **lists: Sequence[Tensor]) -> None:
             check_device(operator, label, tensor, params[0])
 
 
-def _alike(tensor: Tensor, first: Tensor) -> bool:
-    """Whether a tensor has the dtype and device of the first, and is not too large."""
-    return (
-        tensor.dtype == first.dtype
-        and tensor.device == first.device
-        and tensor.numel() <= MAX_ELEMENTS
-    )
+def _alike(tensors: Sequence[Tensor]) -> bool:
+    """Whether tensors have one dtype and device, and none is too large."""
+    dtypes = {tensor.dtype for tensor in tensors}
+    devices = {tensor.device for tensor in tensors}
+    sizes = [tensor.numel() for tensor in tensors]
+    return len(dtypes) == len(devices) == 1 and max(sizes) <= MAX_ELEMENTS
 
 
 def check_gradients(operator: str, params: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
@@ -83,9 +77,10 @@ def check_states(
         return
     what = "a row for each state, an element for each of the parameter's"
     _check_length(operator, "states", states, "params", params)
+    alike = _alike(states)
     for i, (state, param) in enumerate(zip(states, params, strict=True)):
         shape = (rows, param.numel())
-        if i and _alike(state, states[0]) and state.shape == shape and has_rows(state):
+        if i and alike and state.shape == shape and has_rows(state):
             continue
         label = f"states[{i}]"
         check_dtype(operator, label, state, [torch.float32])
@@ -162,8 +157,6 @@ class Written:
         return state if has_rows(state) else self._copy(state)
 
     def finish(self) -> None:
-        if self._copied:
-            wait_for_launches()
         for tensor, copy in self._copied:
             tensor.copy_(copy)
 
@@ -188,13 +181,13 @@ def entries(
 ) -> list[Entry]:
     """The tensors that have elements. Without states, a parameter stands in their place."""
     found = []
-    for i, (given, grad) in enumerate(zip(params, grads, strict=True)):
-        if not given.numel():
+    for i, (param, grad) in enumerate(zip(params, grads, strict=True)):
+        if not param.numel():
             continue
-        param = bindable(written.contiguous(given))
+        if not (param.dim() and param.is_contiguous() and grad.is_contiguous()):
+            param, grad = bindable(written.contiguous(param)), bindable(grad.contiguous())  # noqa: PLW2901
         state = written.rows(states[i]) if states else param
-        stride = state.stride(0) if states else 0
-        found.append(Entry(param, bindable(grad.contiguous()), state, i, stride))
+        found.append(Entry(param, grad, state, i, state.stride(0) if states else 0))
     return found
 
 
@@ -226,8 +219,10 @@ class Launches:
         return {"threads": shape["starts"][-1] * self.group_size, "group_size": self.group_size}
 
 
-def launches_of(operator: AnyOperator, tensor: Tensor) -> Launches:
-    choice = choice_for(operator, tensor, "tables")
+def launches_of(operator: AnyOperator, found: Sequence[Entry]) -> Launches:
+    elements = sum(entry.param.numel() for entry in found) // -(-len(found) // TABLE)
+    shape_class = "large" if elements >= _LARGE else "small"
+    choice = choice_for(operator, found[0].param, "tables", shape_class)
     return Launches(choice.values["chunk"], choice.group_size)
 
 
@@ -246,9 +241,10 @@ def run_tables(
     if not found:
         return
     first = found[0].param
-    launches = launches_of(operator, first)
+    launches = launches_of(operator, found)
     variants.record(operator.name, first.dtype, "tables", 1)
     run = operator.kernels.kernel(kernel, first.device)
+    prepared = []
     for table in tables(found):
         shape = launches.shape([entry.param.numel() for entry in table])
         filled = [*table, *[table[0]] * (TABLE - len(table))]
@@ -257,7 +253,9 @@ def run_tables(
         own = {name: [values[i] for i in places] for name, values in (each or {}).items()}
         strides = [entry.stride for entry in filled]
         values = {"table": shape, "places": places, "strides": strides, **own, **numbers}
-        run(*buffers, *extra, values, **launches.threads(shape))
+        threads = shape["starts"][-1] * launches.group_size
+        prepared.append(((*buffers, *extra, values), threads))
+    run.in_turn(prepared, launches.group_size)
 
 
 def kernel_name(kernel: str, params: Sequence[Tensor], grads: Sequence[Tensor]) -> str:
@@ -267,8 +265,10 @@ def kernel_name(kernel: str, params: Sequence[Tensor], grads: Sequence[Tensor]) 
 
 
 def tables(found: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-    for i in range(0, len(found), TABLE):
-        yield found[i : i + TABLE]
+    """The fewest tables, all of about one length: a last one of little would keep few busy."""
+    count = -(-len(found) // TABLE)
+    for i in range(count):
+        yield found[len(found) * i // count : len(found) * (i + 1) // count]
 
 
 def rounding(seed: int | None, call: int) -> dict[str, Any]:
