@@ -49,12 +49,9 @@ class Packed:
 
     def holds(self, names: Sequence[str], state: Mapping[str, Any]) -> bool:
         """Whether these are the states, and no one put others in their place."""
-        if self.names != tuple(names):
-            return False
-        for name, view in self.views.items():
-            if state.get(name) is not view:
-                return False
-        return True
+        return self.names == tuple(names) and all(
+            state.get(name) is view for name, view in self.views.items()
+        )
 
 
 def _rows(count: int, param: Tensor) -> Tensor:

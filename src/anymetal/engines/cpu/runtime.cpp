@@ -67,19 +67,10 @@ unsigned long divide_up(unsigned long value, unsigned long by) { return (value +
 // -------------------------------------------------------------------------------
 
 void place_group(const Run& run, unsigned long number, am_group& group) {
+  const Launch& launch = *run.launch;
   group.position[0] = number % run.groups[0];
   group.position[1] = number / run.groups[0] % run.groups[1];
   group.position[2] = number / run.groups[0] / run.groups[1];
-}
-
-// From a threadgroup to the one after it, without divisions.
-void move_on(const Run& run, am_group& group) {
-  for (int axis = 0; axis < 3 && ++group.position[axis] == run.groups[axis]; ++axis)
-    group.position[axis] = 0;
-}
-
-void size_group(const Run& run, am_group& group) {
-  const Launch& launch = *run.launch;
   group.threads = 1;
   for (int axis = 0; axis < 3; ++axis) {
     unsigned long start = (unsigned long)group.position[axis] * launch.group_size[axis];
@@ -146,8 +137,8 @@ void run_vectorised(GroupState& state, const Launch& launch) {
 }
 
 void run_group(Worker& worker, const Run& run, unsigned long number) {
+  place_group(run, number, worker.state.group);
   GroupState& state = worker.state;
-  size_group(run, state.group);
   state.listener.group_started(state.group, number);
   const Launch& launch = *run.launch;
   if (launch.by_simdgroup)
@@ -180,10 +171,8 @@ bool take_share(Run& run, unsigned long& first, unsigned long& end) {
 
 void take_groups(Worker& worker, Run& run) {
   unsigned long first, end;
-  am_group& group = worker.state.group;
   while (take_share(run, first, end)) {
-    place_group(run, first, group);
-    for (unsigned long number = first; number < end; ++number, move_on(run, group)) {
+    for (unsigned long number = first; number < end; ++number) {
       if (__atomic_load_n(&run.stop, __ATOMIC_RELAXED)) return;
       run_group(worker, run, number);
       __atomic_store_n(&worker.finished, worker.finished + 1, __ATOMIC_RELAXED);
@@ -468,7 +457,8 @@ void measure(Run& run, const Launch& launch, unsigned workers) {
     run.groups[axis] = divide_up(launch.threads[axis], launch.group_size[axis]);
     run.total *= run.groups[axis];
   }
-  run.shares = workers * 4ul;
+  // As few as may all wait for each other, a worker each, are taken one by one.
+  run.shares = run.total <= kMaxWorkers ? kMaxWorkers : workers * 4ul;
   run.least = 1 + run.total / (workers * 64ul);
 }
 

@@ -42,9 +42,14 @@ def check_lists(operator: str, **lists: Sequence[Tensor]) -> None:
     _check_length(operator, other, grads, name, params)
     alike = _alike(params) and _alike(grads)
     for i, (param, grad) in enumerate(zip(params, grads, strict=True)):
-        if i and alike and param.is_contiguous() and grad.is_contiguous():
-            if grad.shape == param.shape:
-                continue  # as nearly all are; the checks by name take ten times as long
+        if (
+            i
+            and alike
+            and param.is_contiguous()
+            and grad.is_contiguous()
+            and grad.shape == param.shape
+        ):
+            continue  # as nearly all are; the checks by name take ten times as long
         check_dtype(operator, f"{name}[{i}]", param, FLOATS if i == 0 else [params[0].dtype])
         check_size(operator, f"{name}[{i}]", param)
         check_writable(operator, f"{name}[{i}]", param)
