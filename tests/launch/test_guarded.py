@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from anymetal import compile_shader
+from anymetal import check, compile_shader
 from anymetal.errors import LimitError
 from anymetal.launch.guarded import GuardedKernel, check_index_range, watched
 from anymetal.launch.shape import group_size_fault
@@ -98,3 +98,31 @@ def test_watching_without_counting(kernels: dict[str, GuardedKernel]) -> None:
         kernels["twice"](x, y, weight, 2.0, threads=8, group_size=8)
     kernels["twice"](x, y, weight, 2.0, threads=8, group_size=8)
     assert [launched.moved_bytes for launched in launches] == [None]
+
+
+def test_launches_in_turn(kernels: dict[str, GuardedKernel]) -> None:
+    x, weight = torch.ones(5), torch.arange(8.0)
+    launches = [((x, x, weight, factor), 5) for factor in (2.0, 3.0, -1.0)]
+    kernels["twice"].in_turn(launches, 32)
+    expected = torch.ones(5)
+    for factor in (2.0, 3.0, -1.0):
+        expected = factor * expected + weight[:5]
+    assert torch.equal(x, expected)
+    with watched() as seen:
+        kernels["twice"].in_turn(launches, 32)
+    assert [(launch.kernel, launch.threads) for launch in seen] == [("twice", 5)] * 3
+    with check() as report:
+        kernels["twice"].in_turn([((x, x[:3], weight, 1.0), 5)], 32)
+    assert report.findings
+
+
+def test_launches_in_turn_are_checked_before_the_first_runs(
+    kernels: dict[str, GuardedKernel],
+) -> None:
+    x, weight = torch.ones(5), torch.zeros(8)
+    right, wrong = (x, x, weight, 2.0), (x, x, weight, object())
+    with pytest.raises(RuntimeError, match="argument 'factor'"):
+        kernels["twice"].in_turn([(right, 5), (wrong, 5)], 32)
+    with pytest.raises(LimitError, match="1025"):
+        kernels["twice"].in_turn([(right, 5)], 1025)
+    assert torch.equal(x, torch.ones(5))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,7 @@ class KernelFile:
             raise KeyError(f"{self.name} has no constant {name!r}")
         return int(found.group(1))
 
-    def kernel(self, name: str, device: torch.device) -> Callable[..., None]:
+    def kernel(self, name: str, device: torch.device) -> GuardedKernel:
         """The kernel called `name`, for tensors on `device`."""
         return self._guarded(name, device.type)
 
