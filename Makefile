@@ -12,6 +12,8 @@
 #   make conformance  compile the kernels of a published package and of torch's headers
 #   make op-db        torch's own operator samples on the virtual mps device, against the CPU
 #   make bench        time the engine
+#   make docs         the documentation site, in build/site
+#   make dist         sdist and wheel, tried in an environment of their own
 #
 # PYTHON chooses the interpreter. PIP_FLAGS is handed to pip: on Linux,
 #   make demo PIP_FLAGS='--extra-index-url https://download.pytorch.org/whl/cpu'
@@ -33,7 +35,7 @@ C_SOURCES = $(shell find src/anymetal/msl/include -type f) \
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test quick thorough checked engines attack lint format conformance op-db bench \
-  linalg cuda clean
+  linalg cuda docs dist clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q' | head -1
@@ -94,6 +96,19 @@ cuda: $(VENV)/.developer
 	@mkdir -p dist
 	$(BIN)/anymetal compile --operators --target cuda-sm90 -o dist/operators.bundle
 	$(BIN)/python tests/cuda/assemble.py dist/operators.bundle --all
+
+# NO_MKDOCS_2_WARNING: the theme's advertisement of its successor is no warning of ours.
+docs: $(VENV)/.developer
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m tools.site --build
+
+# The wheel alone, in an environment that never saw this checkout: what users get.
+dist: $(VENV)/.developer
+	rm -rf dist/anymetal-* build/wheel-environment
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv build/wheel-environment
+	build/wheel-environment/bin/python -m pip install --quiet $(PIP_FLAGS) \
+	  --constraint constraints.txt dist/anymetal-*.whl
+	cd build && wheel-environment/bin/anymetal --version && wheel-environment/bin/anymetal demo
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -11,12 +11,10 @@ How a block is written decides what is done with it (`running.py`):
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
 MARK = re.compile(r"<!-- (mac|shown: .+?) -->")
@@ -73,10 +71,3 @@ def blocks_of(text: str, place: Path, first_line: int = 1) -> Iterator[Block]:
             mark.group(1) if mark else "",
         )
         number = end + 1
-
-
-def docstring_blocks(value: Any) -> list[Block]:
-    """The fenced blocks in the docstring of a public name."""
-    text = inspect.getdoc(value) or ""
-    name = getattr(value, "__qualname__", getattr(value, "name", type(value).__name__))
-    return list(blocks_of(text, Path(f"docstring of {name}")))

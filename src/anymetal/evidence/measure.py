@@ -234,19 +234,24 @@ class _Costs(TorchDispatchMode):
         if operator.cost is None or self.bytes is None:
             self.bytes = None
             return
-        cost = _cost(operator, operator.cost, args, kwargs)
+        cost = cost_of_call(operator, operator.cost, args, kwargs)
         self.bytes += cost.read + cost.write
         self.flops += cost.flops
 
 
-def _cost(
+def cost_of_call(
     operator: AnyOperator, cost: Callable[..., Cost], args: Any, kwargs: dict[str, Any]
 ) -> Cost:
     """An operator's cost of a call; options are passed by name, as the cases do."""
     names = [a.name for a in getattr(torch.ops.anymetal, operator.name).default._schema.arguments]
-    first = next((i for i, a in enumerate(args) if not isinstance(a, torch.Tensor)), len(args))
+    first = next((i for i, a in enumerate(args) if not _is_tensors(a)), len(args))
     named = dict(zip(names[first:], args[first:], strict=False))
     return cost(*args[:first], **named, **kwargs)
+
+
+def _is_tensors(value: Any) -> bool:
+    listed = value if isinstance(value, list | tuple) else [value]
+    return bool(listed) and all(isinstance(tensor, torch.Tensor) for tensor in listed)
 
 
 def _least_costs(contender: Contender) -> tuple[int | None, int | None]:

@@ -35,6 +35,18 @@ def compile_shader(
     in, macros, fast math (the default is PYTORCH_MPS_FAST_MATH) and the name that messages use for
     the source. Raises SyntaxError with the author's lines when the source does not compile, and
     warns of what Apple's compiler would refuse.
+
+    ```python
+    import anymetal
+    import torch
+
+    lib = anymetal.compile_shader('''
+    kernel void twice(device float* x, uint i [[thread_position_in_grid]]) { x[i] *= 2; }
+    ''')
+    x = torch.arange(4.0)
+    lib.twice(x, threads=4)
+    assert x.tolist() == [0, 2, 4, 6]
+    ```
     """
     if not isinstance(source, str):
         raise TypeError(f"compile_shader takes the source as a str, not {type(source).__name__}")
@@ -109,7 +121,21 @@ class ShaderLibrary:
         return f"<anymetal shader library: {', '.join(self._compiler.outline.kernels)}>"
 
     def specialize(self, name: str, constants: Mapping[int | str, Scalar] | None = None) -> Kernel:
-        """The kernel `name` with function constants set, by their index or name."""
+        """The kernel `name` with function constants set, by their index or name.
+
+        ```python
+        import anymetal
+        import torch
+
+        lib = anymetal.compile_shader('''
+        constant int by [[function_constant(0)]];
+        kernel void add(device int* x, uint i [[thread_position_in_grid]]) { x[i] += by; }
+        ''')
+        x = torch.zeros(3, dtype=torch.int32)
+        lib.specialize("add", {"by": 5})(x)
+        assert x.tolist() == [5, 5, 5]
+        ```
+        """
         if name not in self._compiler.outline.kernels:
             raise RuntimeError(self._unknown(name))
         values = self._named(name, {} if constants is None else constants)

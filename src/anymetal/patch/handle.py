@@ -108,6 +108,7 @@ class Handle:
         self.rows.append(Row(name, kind, True, why))
 
     def left(self, name: str, kind: str, why: str) -> None:
+        """Notes a module that stays as it is, and why."""
         self.rows.append(Row(name, kind, False, why))
 
     def afterwards(self, step: Callable[[], None]) -> None:

@@ -22,18 +22,22 @@ class Timing:
 
     @property
     def times(self) -> Times:
+        """All that was measured of the function."""
         return self.row.times[OURS]
 
     @property
     def median(self) -> float:
+        """The median, in microseconds."""
         return self.times.p50
 
     @property
     def quartiles(self) -> tuple[float, float]:
+        """The first and the third quartile, in microseconds."""
         return self.times.p25, self.times.p75
 
     @property
     def baseline(self) -> Times | None:
+        """The same of the baseline, where there is one."""
         return self.row.times.get(TORCH)
 
     @property
@@ -43,6 +47,7 @@ class Timing:
 
     @property
     def gigabytes_per_second(self) -> float | None:
+        """The bytes of a call over the median, where the bytes are known."""
         return self.row.gigabytes_per_second
 
     def __str__(self) -> str:

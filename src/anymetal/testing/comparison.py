@@ -81,10 +81,12 @@ class Comparison:
 
     @property
     def passed(self) -> bool:
+        """Whether every case agrees."""
         return all(line.passed for line in self.lines)
 
     @property
     def failures(self) -> tuple[Line, ...]:
+        """The cases that do not."""
         return tuple(line for line in self.lines if not line.passed)
 
     def __bool__(self) -> bool:

@@ -152,6 +152,7 @@ def _declare_in_place(forward: Operator[..., Tensor]) -> Operator[[Tensor], Tens
         cost=forward.cost,
     )
     def in_place(input: Tensor) -> Tensor:
+        """The activation, written over its input."""
         check_input(name, input)
         check_writable(name, "input", input)
         return input

@@ -126,6 +126,7 @@ class QuantizedLinear(nn.Module):
 
     @property
     def kind(self) -> Scheme:
+        """The scheme its weight is stored in."""
         return scheme_named(self.scheme, "QuantizedLinear")
 
     @property

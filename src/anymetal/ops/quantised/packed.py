@@ -59,10 +59,12 @@ class PackedWeight:
 
     @property
     def arguments(self) -> tuple[Tensor, Optional, int, int, str, int]:
+        """What the operators take for a weight."""
         return self.blocks, self.scales, *self.shape, self.format, self.block_size
 
     @property
     def nbytes(self) -> int:
+        """Bytes of blocks and scales."""
         return self.blocks.nbytes + (self.scales.nbytes if self.scales is not None else 0)
 
     def dequantize(self, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -71,6 +71,7 @@ class Quantized:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of codes, scales and offsets."""
         extra = self.offsets.nbytes if self.offsets is not None else 0
         return self.words.nbytes + self.scales.nbytes + extra
 
