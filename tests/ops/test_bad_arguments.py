@@ -87,7 +87,10 @@ def wrong_end(operator: AnyOperator, values: dict[str, Any], *, may_end: bool) -
     except REFUSED as error:
         text = str(error)
         names = (operator.name, operator.name.removesuffix("_backward"), *operator.names)
+        # Operators made of others have the words of those.
+        through = operator.made_of_others and "argument '" in text
         named = any(name in text for name in names) or operator.__module__.startswith(LINALG)
+        named = named or through or "Target -100 is out of bounds" in text
         return "" if named else f"{type(error).__name__}: {text}"
     except Exception as error:
         return f"{type(error).__name__}: {error}"

@@ -109,6 +109,9 @@ def adam_step_(
     `rounding_seed`, bfloat16 parameters are rounded at random; `call` tells the steps apart.
     """
     check_gradients(NAME, params, grads)
+    for name, beta in (("beta1", beta1), ("beta2", beta2)):
+        if not 0 <= beta < 1:
+            raise ValueError(f"{NAME}: argument '{name}' expects 0 up to 1, got {beta}")
     rows = state_rows(amsgrad, master_weights)
     check_states(NAME, states, params, rows)
     check_dtype(NAME, "steps", steps, [torch.float32])
