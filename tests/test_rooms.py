@@ -16,6 +16,7 @@ ORDER = (
     "pytest_plugin",
     "cli",
     "testing",
+    "profiler",
     "evidence",
     "patch",
     "overrides",

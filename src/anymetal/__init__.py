@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from anymetal.evidence.autotuning import autotune
     from anymetal.launch.kernel import Kernel
     from anymetal.launch.shader import ShaderLibrary, compile_shader, load_library
+    from anymetal.profiler.collect import profile
 
 __version__ = "0.1.0"
 
@@ -29,6 +30,7 @@ __all__ = [
     "optim",
     "overrides",
     "patch",
+    "profile",
     "testing",
     "weights",
 ]
@@ -47,6 +49,7 @@ _PLACES = {
     "optim": None,
     "overrides": None,
     "patch": None,
+    "profile": "anymetal.profiler.collect",
     "testing": None,
     "weights": None,
 }

@@ -92,9 +92,10 @@ class RecipeFrontend:
         target: Target,
         *,
         optimise: bool,
+        lines: bool = False,
     ) -> Program:
-        metal = registry.FRONTENDS[Source]
-        return metal.program(_metal(source), kernel, constants, target, optimise=optimise)
+        metal, given = registry.FRONTENDS[Source], _metal(source)
+        return metal.program(given, kernel, constants, target, optimise=optimise, lines=lines)
 
 
 def _metal(source: Source) -> Source:

@@ -6,8 +6,8 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +37,14 @@ class Program:
 
 def run_program(program: Program, report: Report, nan: bool) -> int:
     """Run the program with its kernel calls checked; returns the status it would exit with."""
-    with _as_program(program), _asked_for_mps() as asked, ActiveCheck(report, nan=nan):
+    return run_within(program, ActiveCheck(report, nan=nan), {settings.CHECK.variable: "1"})
+
+
+def run_within(
+    program: Program, around: AbstractContextManager[object], variables: Mapping[str, str]
+) -> int:
+    """Run the program inside a context, with environment variables for those that it starts."""
+    with _as_program(program, variables), _asked_for_mps() as asked, around:
         status, error = _run(program)
     sys.stdout.flush()
     if error is not None:
@@ -49,7 +56,7 @@ def run_program(program: Program, report: Report, nan: bool) -> int:
 
 
 @contextmanager
-def _as_program(program: Program) -> Iterator[None]:
+def _as_program(program: Program, variables: Mapping[str, str]) -> Iterator[None]:
     """What a program finds when it starts: its arguments, its directory in the search path, and the
     virtual device where it is wanted.
 
@@ -59,7 +66,7 @@ def _as_program(program: Program) -> Iterator[None]:
     sys.argv = [program.target, *program.arguments]
     place = Path.cwd() if program.is_module else Path(program.target).absolute().parent
     sys.path.insert(0, str(place))
-    os.environ[settings.CHECK.variable] = "1"
+    os.environ |= variables
     if program.mps:
         os.environ |= {settings.DEVICE.variable: "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
         if not is_enabled() and not torch.backends.mps.is_available():

@@ -106,8 +106,11 @@ class Compiler:
     ) -> E:
         @functools.cache
         def program(target: Target) -> Program:
-            optimise = instrumentation.optimise
-            return self._frontend.program(self.source, kernel, constants, target, optimise=optimise)
+            return self._frontend.program(
+                *(self.source, kernel, constants, target),
+                optimise=instrumentation.optimise,
+                lines=instrumentation.quotes,
+            )
 
         def build(engine: Engine, patient: bool) -> E:
             made = program(engine.target)

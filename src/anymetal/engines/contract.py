@@ -116,8 +116,9 @@ class Frontend(Protocol):
         target: Target,
         *,
         optimise: bool,
+        lines: bool = False,
     ) -> Program:
-        """One kernel for one set of function constants."""
+        """One kernel for one set of function constants; with `lines`, its code knows its places."""
 
 
 class Plain:

@@ -21,7 +21,7 @@ def bars(
     series = sorted({name for values in rows.values() for name in values}, key=_first_seen(rows))
     left, width, thick = 210, 440, 9
     group = thick * max(len(series), 1) + 8
-    height = 60 + group * len(rows)
+    height = 76 + group * len(rows)
     scale = width / most
     parts = [_text(10, 20, title, bold=True), *_legend(series, left)]
     for number, (name, values) in enumerate(rows.items()):
@@ -35,25 +35,41 @@ def bars(
                     f' height="{thick - 1}" fill="{_colour(place)}">'
                     f"<title>{escape(f'{name} {one}: {values[one]:.3g}')}</title></rect>"
                 )
+                value = f"{values[one]:.2g}" + ("…" if values[one] > most else "")
+                parts.append(_text(left + length + 4, top + place * thick + 8, value, small=True))
     x = left + limit * scale
-    parts.append(_line(x, 40, x, height - 10, "#cc3311"))
-    return _document(left + width + 20, height, parts)
+    parts.append(_line(x, 40, x, height - 24, "#cc3311"))
+    parts.append(_text(x, height - 10, f"limit {limit:g}", anchor="middle"))
+    for tick in range(int(most) + 1):
+        if tick != limit:
+            parts.append(_text(left + tick * scale, height - 10, f"{tick}", anchor="middle"))
+    return _document(left + width + 60, height, parts)
 
 
 def lines(
-    title: str, series: Mapping[str, Sequence[Point]], *, across: str, level: float = 1.0
+    title: str,
+    series: Mapping[str, Sequence[Point]],
+    *,
+    across: str,
+    up: str = "",
+    level: float = 1.0,
 ) -> str:
-    """Points joined by lines, both axes logarithmic; a line stands at `level`."""
+    """Points joined by lines, both axes logarithmic and named; a line stands at `level`."""
     points = [point for one in series.values() for point in one]
     width, height, left, top = 560, 320, 60, 50
     x_of = _log_axis([x for x, _ in points], left, left + width)
     y_of = _log_axis([*(y for _, y in points), level / 2, level * 2], top + height, top)
-    parts = [_text(10, 20, title, bold=True), _text(left + width / 2, top + height + 40, across)]
+    middle = left + width / 2
+    parts = [
+        _text(10, 20, title, bold=True),
+        _text(middle, top + height + 40, across, anchor="middle"),
+        _text(left, top - 8, up),
+    ]
     for y in _ticks([y for _, y in points] + [level / 2, level * 2], 2):
         parts.append(_line(left, y_of(y), left + width, y_of(y), "#8884"))
         parts.append(_text(left - 6, y_of(y) + 4, f"{y:g}", anchor="end"))
     for x in _ticks([x for x, _ in points], 10):
-        parts.append(_text(x_of(x), top + height + 18, f"{x:,.0f}", anchor="middle"))
+        parts.append(_text(x_of(x), top + height + 18, _tick(x), anchor="middle"))
     parts.append(_line(left, y_of(level), left + width, y_of(level), "#cc3311"))
     for number, (name, one) in enumerate(series.items()):
         path = " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in sorted(one))
@@ -72,6 +88,24 @@ def lines(
     return _document(left + width + 260, tall, parts)
 
 
+def roofline(title: str, roofs: Mapping[str, Point], intensity: float) -> str:
+    """Operations a second over operations a byte: for each chip its (GB/s, GFLOP/s).
+
+    The vertical line is the kernel's; where it meets a roof is the most that the chip can do.
+    """
+    edges = [rate / bandwidth for bandwidth, rate in roofs.values()]
+    low, high = min([intensity, *edges]) / 8, max([intensity, *edges]) * 8
+    series = {
+        name: [(x, min(rate, bandwidth * x)) for x in (low, rate / bandwidth, high)]
+        for name, (bandwidth, rate) in roofs.items()
+    }
+    least = min(y for points in series.values() for _, y in points)
+    most = max(y for points in series.values() for _, y in points)
+    series["this kernel"] = [(intensity, least), (intensity, most)]
+    across = f"operations a byte; this kernel: {intensity:.3g}"
+    return lines(title, series, across=across, up="GFLOP/s", level=least)
+
+
 def _log_axis(values: Sequence[float], start: float, end: float) -> Callable[[float], float]:
     low, high = math.log(min(values)), math.log(max(values))
     span = (high - low) or 1.0
@@ -83,6 +117,10 @@ def _ticks(values: Sequence[float], base: int) -> list[float]:
     low, high = min(values), max(values)
     first, last = math.ceil(math.log(low, base) - 1e-9), math.floor(math.log(high, base) + 1e-9)
     return [float(base) ** power for power in range(first, last + 1)] or [low, high]
+
+
+def _tick(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
 
 
 def _first_seen(rows: Mapping[str, Mapping[str, float]]) -> Callable[[str], int]:
@@ -110,8 +148,17 @@ def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"/>'
 
 
-def _text(x: float, y: float, words: str, *, anchor: str = "start", bold: bool = False) -> str:
+def _text(
+    x: float,
+    y: float,
+    words: str,
+    *,
+    anchor: str = "start",
+    bold: bool = False,
+    small: bool = False,
+) -> str:
     weight = ' font-weight="bold"' if bold else ""
+    weight += ' style="font-size:8px"' if small else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{weight}>{escape(words)}</text>'
 
 

@@ -11,10 +11,12 @@ from anymetal.checker.context import ActiveCheck, active, report_refused
 from anymetal.engines.compiler import AnyCompiler, Compiler
 from anymetal.engines.contract import PLAIN
 from anymetal.engines.counted import COUNTED, CountedExecutable, Counts
+from anymetal.engines.profiled import PROFILED, Observation, ProfiledExecutable
 from anymetal.errors import BundleError, LimitError, MissingArgument
 from anymetal.launch.bind import Casts
 from anymetal.launch.call import BoundKernel, PlainKernel, cuda_device
 from anymetal.launch.handing import runner
+from anymetal.launch.profiled_call import LaunchShape, ProfiledKernel
 from anymetal.launch.shape import Extent
 from anymetal.nouns import Argument, Scalar
 
@@ -54,6 +56,10 @@ class Kernel:
     def _counted(self) -> CountedExecutable:
         return self._compiler.compile(self.name, self.constants, COUNTED)
 
+    @cached_property
+    def _profiled(self) -> ProfiledExecutable:
+        return self._compiler.compile(self.name, self.constants, PROFILED)
+
     def _checked_for(self, check: ActiveCheck) -> CheckedKernel:
         from anymetal.launch.checked_call import compile_checked  # noqa: PLC0415
 
@@ -69,6 +75,11 @@ class Kernel:
     def source_text(self) -> str:
         """The Metal source it comes from; empty for kernels of a bundle."""
         return self._compiler.source.text
+
+    @property
+    def source_name(self) -> str:
+        """What messages call its source."""
+        return self._compiler.source.name
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
@@ -169,3 +180,15 @@ class Kernel:
         kernel = PlainKernel(counted.executable, self.constants, self._compiler, workers=1)
         kernel.call(None, args, **keywords)
         return counted.take()
+
+    def observe(self, *args: Any, **keywords: Any) -> tuple[Observation, LaunchShape | None]:
+        """Run the kernel like a call, on one processor; what its simdgroups did, line by line.
+
+        The shape is None where the grid has no threads. Raises EngineError or Unsuitable, before
+        anything runs, for a kernel or a shape that the vector engine cannot run.
+        """
+        profiled = self._profiled
+        kernel = ProfiledKernel(profiled)
+        with at_once():
+            kernel.call(None, args, **keywords)
+        return profiled.take(), kernel.shape_run

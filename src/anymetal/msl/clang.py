@@ -121,16 +121,22 @@ def preprocess(
     return _run([*flags, "-"], f'# 1 "{escaped}"\n{text}', folder, bounded=True)
 
 
-_UNOPTIMISED = ["-Xclang", "-disable-llvm-passes", "-gline-tables-only"]
+_LINES = "-gline-tables-only"
+_UNOPTIMISED = ["-Xclang", "-disable-llvm-passes", _LINES]
 
 
-def compile_to_ir(text: str, target: Target, *, fast_math: bool, optimise: bool = True) -> Result:
+def compile_to_ir(
+    text: str, target: Target, *, fast_math: bool, optimise: bool = True, lines: bool = False
+) -> Result:
     """LLVM IR text of a translation unit that relies on the precompiled headers.
 
     Without optimisation every access stands as it was written and knows its line, but inlining is
-    still to be done: this is what the checker instruments. The messages tell of all padding.
+    still to be done: this is what the checker instruments. The messages tell of all padding. With
+    `lines` optimised code knows its lines too.
     """
-    level = [] if optimise else [*_UNOPTIMISED, "-Wpadded"]
+    level = [_LINES] if lines else []
+    if not optimise:
+        level = [*_UNOPTIMISED, "-Wpadded"]
     result = _compile(text, ["-S", "-emit-llvm", "-O1", *level, "-o", "-"], target, fast_math)
     return replace(result, output=_allow_unrolling(result.output))
 

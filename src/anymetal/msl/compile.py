@@ -36,6 +36,7 @@ def compile_program(
     target: Target,
     *,
     optimise: bool = True,
+    lines: bool = False,
 ) -> Program:
     """Compiles one kernel for one set of function constants, given by index or by name.
 
@@ -45,7 +46,9 @@ def compile_program(
     values = _by_index(prepared, constants)
     unit = make_unit(prepared, values, [entry], entry_text(entry, target))
     fast_math = prepared.source.fast_math
-    result = clang.compile_to_ir(unit.text, target, fast_math=fast_math, optimise=optimise)
+    result = clang.compile_to_ir(
+        unit.text, target, fast_math=fast_math, optimise=optimise, lines=lines
+    )
     if not result.ok:
         unit.raise_errors(result.messages)
     module = parse(result.output)

@@ -53,16 +53,17 @@ class MetalFrontend:
         target: Target,
         *,
         optimise: bool,
+        lines: bool = False,
     ) -> Program:
         """One kernel for one set of function constants."""
         named: dict[int | str, Scalar] = {name: constants[name] for name in constants}
         prepared = self.prepared(source)
         # The values as text: 1 and True are equal, and -0.0 and 0.0.
-        wanted = (kernel, repr(sorted(constants.items())), target, optimise)
+        wanted = (kernel, repr(sorted(constants.items())), target, optimise, lines)
         for known, asked, program in list(self._programs):
             if known is prepared and asked == wanted:
                 return program
-        program = compile_program(prepared, kernel, named, target, optimise=optimise)
+        program = compile_program(prepared, kernel, named, target, optimise=optimise, lines=lines)
         self._programs.append((prepared, wanted, program))
         return program
 

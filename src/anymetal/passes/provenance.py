@@ -10,7 +10,11 @@ from anymetal.ir import PTR, Function, Instruction, Layout, Operand
 from anymetal.ir.tokens import Reader
 from anymetal.machine.layout import THREADGROUP_ARGUMENTS, Group
 from anymetal.machine.table import offset_of
-from anymetal.passes.lower.machine import GROUP_OFFSET, THREAD_MAIN
+from anymetal.passes.lower.machine import (
+    GROUP_OFFSET,
+    THREAD_MAIN,
+    THREADGROUP_MEMORY_OFFSET,
+)
 
 Origin = Literal["buffer", "dynamic", "static", "array", "global", "machine", "unknown"]
 
@@ -136,6 +140,8 @@ class Provenance:
         slot = ((offset or 0) - DYNAMIC_OFFSET) // POINTER_BYTES
         if self._is_group(base) and 0 <= slot < THREADGROUP_ARGUMENTS:
             return Root("dynamic", slot)
+        if self._is_group(base) and offset == THREADGROUP_MEMORY_OFFSET:
+            return Root("static")  # of all variables together, once they have their places
         return MACHINE
 
     def _place(self, pointer: str) -> tuple[str, int | None]:

@@ -312,7 +312,8 @@ def plot(rows: Sequence[Row], machine: Machine) -> str:
     if not series:
         raise ValueError("nothing to plot: no row has a time beside torch's")
     title = f"time over torch's, below 1 is faster: {machine.device}, {machine.engine} engine"
-    return svg.lines(title, series, across="elements of the largest tensor")
+    across = "elements of the largest tensor"
+    return svg.lines(title, series, across=across, up="our time / torch's")
 
 
 def _cells(row: Row, contenders: Sequence[str]) -> list[str | Text]:

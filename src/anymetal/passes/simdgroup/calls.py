@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from anymetal.ir import I8, I32, VOID, Instruction, Operand, Parts, boolean, i32, zero
 from anymetal.machine.layout import Wait, waits_for
+from anymetal.passes.count.observe import OBSERVE
 from anymetal.passes.lower.machine import STOP, TAKEN
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.matrix import Matrices
 from anymetal.passes.simdgroup.memory import mangled
+from anymetal.passes.simdgroup.observers import Observers
 from anymetal.passes.simdgroup.rules import ACTIVE, LEADER, MEMORY_INTRINSICS, matrix_part
 from anymetal.passes.simdgroup.serial import Serial
 from anymetal.passes.simdgroup.values import Code, Value, vector_type
@@ -85,6 +87,7 @@ class Calls:
         self._serial = serial
         self._simd = simd
         self._matrices = Matrices(code)
+        self._observers = Observers(code)
         self.has_barriers = False
 
     def call(
@@ -96,6 +99,9 @@ class Calls:
         if instruction.callee == TAKEN:
             return None
         callee = instruction.callee or ""
+        if callee.startswith(OBSERVE):
+            self._observers.call(instruction, operands, mask)
+            return None
         part = matrix_part(callee)
         if part is not None:
             return self._matrices.element(part, instruction.type, operands, mask)

@@ -37,6 +37,8 @@ def replace_suspends(module: Module) -> None:
         if call.callee != "am_suspend":
             return False
         build.call(VOID, STOP, call.operands, call_attributes=(group,))
+        if "dbg" in call.metadata:
+            build.made[-1].attach("dbg", call.metadata["dbg"])
         build.add(constant(I8, 0), constant(I8, 0), name=call.result or "")
         return True
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from anymetal.ir import Instruction
+from anymetal.passes.count.observe import OBSERVE
 from anymetal.passes.simdgroup.facts import WIDTH
 from anymetal.passes.simdgroup.rules import MEMORY_INTRINSICS
 from anymetal.passes.simdgroup.values import Value
@@ -83,6 +84,8 @@ def touches_memory(instruction: Instruction) -> bool:
     if instruction.opcode != "call":
         return False
     callee = instruction.callee or ""
+    if callee.startswith(OBSERVE):
+        return False
     return not callee.startswith("llvm.") or callee.startswith(MEMORY_INTRINSICS)
 
 

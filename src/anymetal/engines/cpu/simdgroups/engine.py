@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from anymetal.ir import Module, parse
 from anymetal.machine.layout import THREADGROUP_ARGUMENTS
 from anymetal.nouns import Program
 from anymetal.passes import Pass, run
+from anymetal.passes.check.debug_info import strip_metadata
 from anymetal.passes.lower.coroutine import COROUTINE, make_coroutine
 from anymetal.passes.lower.machine import THREAD_MAIN, answer_at_once
 from anymetal.passes.simdgroup.facts import WIDTH
@@ -56,13 +58,25 @@ class SimdgroupEngine:
     name = "simdgroup"
     target = HOST
 
-    def compile(self, program: Program, *, patient: bool = False) -> SimdgroupExecutable:
+    def compile(
+        self,
+        program: Program,
+        *,
+        patient: bool = False,
+        observe: Callable[[Module], None] | None = None,
+    ) -> SimdgroupExecutable:
+        """`observe` adds to the code that is vectorised."""
         module = parse(program.ir)
         answer_at_once(module, at_once=True)
         metadata, _ = lower(module, program)
         run(module, _PASSES)
         split = split_position_loads(module)
         ir = jit.normalised(str(module), combine=split)
+        if observe is not None:
+            module = parse(ir)
+            observe(module)
+            strip_metadata(module)
+            ir = str(module)
         metadata["engine"] = self.name
         metadata["heaviest"] = HEAVIEST_ON_DEMAND if patient else HEAVIEST
         # Whether it can be done shows now; machine code is made when a launch asks for it.
@@ -78,12 +92,13 @@ class SimdgroupEngine:
         start_early()
 
 
-class _Code:
+class Code:
     """A kernel's machine code for one shape of threadgroups."""
 
     def __init__(self, payload: bytes, has_barriers: bool, runtime: Runtime) -> None:
         self._loaded = jit.LoadedCode(payload)
-        self.address = self._loaded.address(COROUTINE if has_barriers else THREAD_MAIN)
+        self.symbol = self._loaded.address
+        self.address = self.symbol(COROUTINE if has_barriers else THREAD_MAIN)
         self.frame_size = 0
         if has_barriers:
             size = runtime.frame_size(self.address)
@@ -127,13 +142,22 @@ class SimdgroupExecutable(CpuExecutable):
 
     def __init__(self, payload: bytes, metadata: dict[str, Any], runtime: Runtime) -> None:
         super().__init__(payload, metadata, runtime)
-        self._codes: dict[GroupShape, _Code | Unsuitable] = {}
+        self._codes: dict[GroupShape, Code | Unsuitable] = {}
         self.written: dict[GroupShape, _Written] = {}
         self._lock = threading.Lock()
         self._fixed_parts: dict[Any, bytes] = {}
         self._key = digest_of(payload, fingerprint("tools", "processor", "compiler"))
 
-    def code_for(self, shape: GroupShape) -> _Code:
+    def loaded(self) -> Iterator[Code]:
+        """The code of every shape that was launched."""
+        with self._lock:
+            yield from [code for code in self._codes.values() if isinstance(code, Code)]
+
+    def prepare(self, threads: Sizes, group_size: Sizes, dynamic: dict[int, int] | None) -> None:
+        """Make the code that a launch of this shape needs."""
+        self._fixed_part(threads, group_size, dynamic)
+
+    def code_for(self, shape: GroupShape) -> Code:
         """The code for one shape, compiled now if this is the first launch that needs it.
 
         Raises Unsuitable where the kernel is too much for this shape, though not for others.
@@ -146,11 +170,11 @@ class SimdgroupExecutable(CpuExecutable):
             raise Unsuitable(str(code))
         return code
 
-    def _new_code(self, shape: GroupShape) -> _Code | Unsuitable:
+    def _new_code(self, shape: GroupShape) -> Code | Unsuitable:
         store, key = default_store(), digest_of(self._key, str(shape))
         entry = store.get("vectorised", key)
         if entry is not None:
-            return _Code(entry.payload, entry.note["has_barriers"], self._runtime)
+            return Code(entry.payload, entry.note["has_barriers"], self._runtime)
         with collector_paused():
             try:
                 written = self.written.pop(shape, None) or _write(
@@ -160,7 +184,7 @@ class SimdgroupExecutable(CpuExecutable):
                 return error
             code, note = written.compiled()
         store.put("vectorised", key, note, code)
-        return _Code(code, note["has_barriers"], self._runtime)
+        return Code(code, note["has_barriers"], self._runtime)
 
     def _fixed_part(
         self, threads: Sizes, group_size: Sizes, dynamic: dict[int, int] | None
