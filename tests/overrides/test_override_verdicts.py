@@ -48,6 +48,38 @@ def test_verdict_asks_for_the_whole_and_for_the_worst(tmp_path: Path) -> None:
     assert functions["torch.nn.functional.layer_norm"]["verdict"] == "not measured"
 
 
+def test_verdict_has_a_least_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small calls that ours slows down are left to torch, by default and not by name."""
+    name, path = "torch.nn.functional.silu", tmp_path / "v.json"
+    ratios, sizes = [3.0, 0.8, 1.05, 0.5, 0.6], [10, 100, 100, 1000, 1000]
+    found = verdicts.write(path, "cpu", {}, "2026-01-02", {name: ratios}, [], {name: sizes})
+    assert (found[name].verdict, found[name].least, found[name].worst) == ("ours", 100, 1.05)
+    larger = verdicts.judged([0.5, 2.0], True, sizes=[10, 1000])
+    assert (larger.verdict, larger.least, larger.measured) == ("torch", 0, 2)
+    assert verdicts.judged([0.5], False, sizes=[10]).verdict == "torch"
+    monkeypatch.setenv("ANYMETAL_VERDICTS", str(path))
+    overrides.reset()
+    with overrides.enabled():
+        F.silu(torch.ones(99))
+        F.silu(torch.ones(100))
+        calls = overrides.report().functions[name]
+        assert (calls.taken, calls.passed) == (1, {"too few elements to gain": 1})
+        with overrides.enabled("activations"):
+            F.silu(torch.ones(3))
+        F.silu(torch.ones(3))
+        assert overrides.report().functions[name].taken == 2
+
+
+def test_a_part_that_is_measured_again_leaves_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "v.json"
+    written(path, {"silu": [0.5], "softmax": [0.5]})
+    name = "torch.nn.functional.silu"
+    found = verdicts.write(path, "cpu", {}, "2026-02-03", {name: [2.0]}, [])
+    assert (found[name].verdict, found[name].date) == ("torch", "2026-02-03")
+    other = found["torch.nn.functional.softmax"]
+    assert (other.verdict, other.date) == ("ours", "2026-01-02")
+
+
 def test_default_is_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "v.json"
     written(path, {"softmax": [0.5]}, "mps")

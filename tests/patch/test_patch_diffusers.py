@@ -52,8 +52,8 @@ def test_unet_does_what_it_did_and_undo_leaves_no_trace() -> None:
         if row.replaced:
             counts[row.why] = counts.get(row.why, 0) + 1
     assert counts == {
-        "ops.scaled_dot_product_attention": 8, "ops.geglu": 4, "ops.group_norm": 21,
-        "ops.layer_norm": 12, "ops.silu": 10,
+        "ops.scaled_dot_product_attention": 8, "ops.geglu": 4, "ops.group_norm": 4,
+        "ops.group_norm_silu": 17, "ops.layer_norm": 12, "ops.silu": 10,
     }  # fmt: skip
     once = traces(model)
     assert patch.diffusers(model).count == 0

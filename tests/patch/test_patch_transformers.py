@@ -107,7 +107,7 @@ def test_model_does_what_it_did_and_undo_leaves_no_trace(name: str) -> None:
     model = zoo.build(name)
     expected = results(name, model)
     before = traces(model)
-    handle = patch.transformers(model)
+    handle = patch.transformers(model, linear_loss_from=0)
     assert handle.count == sum(zoo.KINDS[name].replaced.values())
     for operator, number in zoo.KINDS[name].replaced.items():
         rows = [row for row in handle.rows if row.replaced and f"ops.{operator}" in row.why]
@@ -197,7 +197,7 @@ def test_loss_takes_what_transformers_loss_takes(llama: Any) -> None:
     ]
     llama.train()
     expected = [llama(ids, **call)[0] for call in calls]
-    handle = patch.transformers(llama)
+    handle = patch.transformers(llama, linear_loss_from=0)
     for call, loss in zip(calls, expected, strict=True):
         torch.testing.assert_close(llama(ids, **call)[0], loss, rtol=1e-5, atol=1e-6)
     output = llama(input_ids=ids, labels=labels)
@@ -206,6 +206,24 @@ def test_loss_takes_what_transformers_loss_takes(llama: Any) -> None:
     hook = llama.lm_head.register_forward_hook(lambda *_: None)
     assert "logits" in llama(input_ids=ids, labels=labels)
     hook.remove()
+    handle.undo()
+
+
+def test_logits_are_made_for_a_loss_unless_they_are_large(llama: Any) -> None:
+    given = zoo.inputs("llama")
+    expected = llama.train()(**given).loss
+    size = 4 * given["labels"].numel() * zoo.VOCABULARY
+    for linear_from, made in ((size + 1, True), (size, False)):
+        handle = patch.transformers(llama, linear_loss_from=linear_from)
+        output = llama(**given)
+        assert ("logits" in output) is made
+        name = ops.variants.last() or ""
+        assert name.startswith("cross_entropy") is made, name
+        torch.testing.assert_close(output.loss, expected, rtol=1e-5, atol=1e-6)
+        handle.undo()
+    handle = patch.transformers(llama)
+    row = next(row for row in handle.rows if "loss" in row.kind)
+    assert row.why == "ops.cross_entropy; ops.linear_cross_entropy from 256 MiB of logits"
     handle.undo()
 
 
@@ -287,7 +305,7 @@ def test_double_precision_goes_torchs_way(llama: Any) -> None:
     llama.double()
     given = zoo.inputs("llama")
     expected = llama.train()(**given)
-    handle = patch.transformers(llama)
+    handle = patch.transformers(llama, linear_loss_from=0)
     found = llama(**given)
     torch.testing.assert_close(found.loss, expected.loss)
     torch.testing.assert_close(found.logits, expected.logits)

@@ -22,7 +22,7 @@ from anymetal.ops.declare import variants
 from anymetal.ops.declare.derivatives import recovering
 from anymetal.overrides.counts import COUNTS
 from anymetal.overrides.reasons import why_kept, why_strange, why_watched
-from anymetal.overrides.table import Row
+from anymetal.overrides.table import Kinds, Row
 
 _thread = threading.local()
 
@@ -36,7 +36,7 @@ _REFUSALS = (
 )
 
 
-def replacement(row: Row, place: str, original: Any, kinds: set[str]) -> Any:
+def replacement(row: Row, place: str, original: Any, kinds: Kinds) -> Any:
     """What stands in the place of `original`; `kinds` are the devices that it takes calls of."""
     name, is_python = f"torch.{place}", isinstance(original, FunctionType)
 
@@ -90,7 +90,7 @@ def _traced(
     row: Row,
     name: str,
     original: Any,
-    kinds: set[str],
+    kinds: Kinds,
     args: tuple[Any, ...],
     named: dict[str, Any],
 ) -> Any:
@@ -107,7 +107,7 @@ def _traced(
 
 
 def _reason(
-    row: Row, name: str, kinds: set[str], args: tuple[Any, ...], named: dict[str, Any]
+    row: Row, name: str, kinds: Kinds, args: tuple[Any, ...], named: dict[str, Any]
 ) -> str | None:
     if name in COUNTS.failures:
         return "switched off after an error"

@@ -17,7 +17,7 @@ from anymetal.optim.stepping import Batch, Group, Stepping
 from anymetal.overrides.calls import described, is_half_done, named_as, replacement
 from anymetal.overrides.counts import COUNTS
 from anymetal.overrides.reasons import kind_of
-from anymetal.overrides.table import TABLE, Row
+from anymetal.overrides.table import TABLE, Kinds, Row
 
 Tensor = torch.Tensor
 
@@ -135,7 +135,7 @@ class _InPlace(type):
         )
 
 
-def class_in_place(row: Row, path: str, original: type[Any], kinds: set[str]) -> type[Any]:
+def class_in_place(row: Row, path: str, original: type[Any], kinds: Kinds) -> type[Any]:
     """The class that stands in the place of `original`."""
     name = f"torch.{path}"
 
@@ -226,7 +226,7 @@ for _ours, _operator in (
 # --- clipping -------------------------------------------------------------------------------------
 
 
-def clip_in_place(row: Row, path: str, original: Any, kinds: set[str]) -> Any:
+def clip_in_place(row: Row, path: str, original: Any, kinds: Kinds) -> Any:
     """What stands in the place of clip_grad_norm_, which may be given a generator."""
     called = replacement(row, path, original, kinds)
 

@@ -15,7 +15,7 @@ from torch.utils._device import DeviceContext
 
 from anymetal.device.enabling import is_enabled
 from anymetal.ops.declare.checks import MAX_ELEMENTS
-from anymetal.overrides.table import Row
+from anymetal.overrides.table import Kinds, Row
 
 KINDS = ("cpu", "mps", "virtual-mps", "cuda")
 _HAS_NAMES = hasattr(torch.Tensor, "names")  # until torch 2.12
@@ -27,16 +27,16 @@ def kind_of(device: torch.device) -> str:
     return "virtual-mps" if device.type == "mps" and is_enabled() else device.type
 
 
-def why_kept(
-    row: Row, kinds: Collection[str], args: Sequence[Any], named: dict[str, Any]
-) -> str | None:
+def why_kept(row: Row, kinds: Kinds, args: Sequence[Any], named: dict[str, Any]) -> str | None:
     """Why torch keeps a call, as far as its arguments tell; torch.compile traces this."""
     first: torch.Tensor | None = None  # with elements of a floating-point dtype
+    largest = 0
     for value in _flat((*args, *named.values())):
         if isinstance(value, torch.Tensor):
             reason = _why_not_tensor(row, kinds, value)
             if reason is not None:
                 return reason
+            largest = max(largest, value.numel())
             if value.dtype.is_floating_point:
                 if first is not None and _differ(row, first, value):
                     return "tensors of several dtypes"
@@ -47,6 +47,8 @@ def why_kept(
         return "no tensor of floating-point numbers"
     if not row.autocast and torch.is_autocast_enabled(first.device.type):
         return "torch.autocast"
+    if largest < kinds.get(kind_of(first.device), 0):
+        return "too few elements to gain"
     return "tensors on several devices" if _scattered(first, args, named) else None
 
 

@@ -21,11 +21,12 @@ from anymetal import settings
 from anymetal.overrides import functions, linear_algebra, optimizers  # noqa: F401  (the rows)
 from anymetal.overrides.calls import replacement
 from anymetal.overrides.reasons import KINDS, kind_of
-from anymetal.overrides.table import ALL, TABLE, Row, check_groups
+from anymetal.overrides.table import ALL, TABLE, Kinds, Row, check_groups
 from anymetal.overrides.verdicts import helpful_kinds, measured_kinds
 
 _log = logging.getLogger("anymetal.overrides")
-Wanted = Mapping[str, frozenset[str]]  # kinds of devices by places
+# Kinds of devices by places, with the least elements of a call that is taken there.
+Wanted = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Replaced:
     place: Place
     original: Any
     was_own: bool  # whether the holder had it itself, or from a class above
-    kinds: set[str] = field(default_factory=set)  # the replacement reads this set
+    kinds: Kinds = field(default_factory=dict)  # the replacement reads it
 
     def put(self) -> None:
         row = self.place.row
@@ -107,10 +108,11 @@ class Switch:
             self._settle()
 
     def _settle(self) -> None:
-        wanted: dict[str, set[str]] = {}
+        wanted: dict[str, Kinds] = {}
         for request in self.requests.values():
             for path, more in request.items():
-                wanted.setdefault(path, set()).update(more)
+                known = wanted.setdefault(path, {})
+                known |= {kind: min(n, known.get(kind, n)) for kind, n in more.items()}
         for path in [path for path in self.replaced if path not in wanted]:
             self.replaced.pop(path).take_back()
         for path, kinds in wanted.items():
@@ -119,8 +121,9 @@ class Switch:
                 self.replaced[path].kinds.update(kinds)
                 self.replaced[path].put()
             here = self.replaced[path].kinds
-            here |= kinds  # first more, then less: other threads read it
-            here &= kinds
+            here.update(kinds)  # first more, then less: other threads read it
+            for kind in here.keys() - kinds:
+                del here[kind]
         _forget_lists()
 
 
@@ -146,7 +149,12 @@ def wanted_of(groups: tuple[str, ...], devices: tuple[str, ...] | None) -> Wante
     for kind in kinds - set(KINDS):
         raise ValueError(f"overrides: unknown kind of device {kind!r}; they are {', '.join(KINDS)}")
     rows = [row for group in groups or (ALL,) for row in TABLE.of(group)]
-    found = {row: kinds if groups else kinds & helpful_kinds(row) for row in rows}
+    found = {
+        row: dict.fromkeys(kinds, 0)
+        if groups
+        else {kind: least for kind, least in helpful_kinds(row).items() if kind in kinds}
+        for row in rows
+    }
     return {path: found[row] for row in rows if found[row] for path in row.places}
 
 

@@ -28,6 +28,7 @@ GROUPS = (
 ALL = "all"
 
 Ours = Callable[..., Any]
+Kinds = dict[str, int]  # kinds of devices, with the least elements of a call that is taken there
 F = TypeVar("F", bound=Ours)
 
 
@@ -51,7 +52,7 @@ class Row:
     compiled: bool = True  # ours can be traced by torch.compile
     in_place: bool = False  # what an error leaves half written cannot be taken back
     # How the replacement is made, where it is no plain function: of row, place, original, kinds.
-    make: Callable[[Row, str, Any, set[str]], Any] | None = None
+    make: Callable[[Row, str, Any, Kinds], Any] | None = None
 
     @property
     def name(self) -> str:

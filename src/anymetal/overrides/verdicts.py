@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from anymetal import settings
@@ -27,22 +28,42 @@ WORST = 1.10
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the times of a function's operators say: ratios are ours over torch's."""
+    """What the times of a function's calls say: ratios are ours over torch's.
+
+    Small calls cost ours more than they gain: `least` is the number of elements, of a call's
+    largest tensor, from which on ours was faster; mean and worst are of those calls.
+    """
 
     verdict: str
     mean: float | None = None  # geometric
     worst: float | None = None
     measured: int = 0
+    date: str = ""
+    least: int = 0
 
 
-def judged(ratios: Sequence[float], right: bool) -> Verdict:
-    """The verdict of measurements of one function; a wrong result settles it."""
+def judged(
+    ratios: Sequence[float], right: bool, date: str = "", sizes: Sequence[int] = ()
+) -> Verdict:
+    """The verdict of measurements of one function; a wrong result settles it.
+
+    `sizes` are the elements of each call, if those differ.
+    """
     if not ratios:
         return Verdict(UNMEASURED)
+    pairs = list(zip(sizes or [0] * len(ratios), ratios, strict=True))
+    found = [_from(pairs, least, date) for least in sorted({size for size, _ in pairs})]
+    helpful = [one for one in found if right and one.verdict == OURS]
+    return helpful[0] if helpful else replace(found[0], verdict=TORCHS, least=0)
+
+
+def _from(pairs: Sequence[tuple[int, float]], least: int, date: str) -> Verdict:
+    """The verdict of calls with at least so many elements."""
+    ratios = [ratio for size, ratio in pairs if size >= least]
     mean = math.exp(sum(math.log(ratio) for ratio in ratios) / len(ratios))
-    worst = max(ratios)
-    helps = right and mean < WORTH and worst <= WORST
-    return Verdict(OURS if helps else TORCHS, round(mean, 3), round(worst, 3), len(ratios))
+    helps = mean < WORTH and max(ratios) <= WORST
+    worst = round(max(ratios), 3)
+    return Verdict(OURS if helps else TORCHS, round(mean, 3), worst, len(ratios), date, least)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -68,13 +89,11 @@ def measured_kinds() -> frozenset[str]:
     return frozenset(kinds())
 
 
-def helpful_kinds(row: Row) -> frozenset[str]:
-    """The kinds of devices where this function was measured to be faster as ours."""
-    return frozenset(
-        name
-        for name, kind in kinds().items()
-        if kind["functions"].get(row.name, {}).get("verdict") == OURS
-    )
+def helpful_kinds(row: Row) -> dict[str, int]:
+    """The kinds of devices where this function was measured to be faster as ours, each with the
+    elements from which on it was."""
+    found = {name: kind["functions"].get(row.name, {}) for name, kind in kinds().items()}
+    return {name: one.get("least", 0) for name, one in found.items() if one.get("verdict") == OURS}
 
 
 def write(
@@ -84,20 +103,32 @@ def write(
     date: str,
     ratios: Mapping[str, Sequence[float]],
     wrong: Sequence[str],
+    sizes: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, Verdict]:
     """Puts a kind's verdicts into a file, beside other kinds in it.
 
-    `ratios` are ours over torch's by function, `wrong` the functions with a wrong result.
+    `ratios` are ours over torch's by function, `wrong` the functions with a wrong result, `sizes`
+    the elements of each call that was timed. Functions without ratios keep what the file says of
+    them: a run may measure a part, or be stopped.
     """
     known = read(path) if path.exists() else {}
-    names = [row.name for row in TABLE.rows]
-    found = {name: judged(ratios.get(name, ()), right=name not in wrong) for name in names}
+    earlier = known.get(kind, {}).get("functions", {})
+    found = {}
+    for row in TABLE.rows:
+        name, calls = row.name, (sizes or {}).get(row.name, ())
+        if name in ratios:
+            found[name] = judged(ratios[name], name not in wrong, date, calls)
+        else:
+            found[name] = Verdict(**earlier.get(name, {"verdict": UNMEASURED}))
     known[kind] = {
         "date": date,
         "machine": dict(machine),
-        "rule": f"ours where the geometric mean of ours/torch is below {WORTH} and none above"
-        f" {WORST}",
+        "rule": f"ours for calls whose largest tensor has `least` elements or more: the geometric"
+        f" mean of ours/torch is below {WORTH} there, and none above {WORST}",
         "functions": {name: vars(verdict) for name, verdict in sorted(found.items())},
     }
-    path.write_text(json.dumps({"kinds": known}, indent=1) + "\n")
+    text = json.dumps({"kinds": known}, indent=1) + "\n"
+    with NamedTemporaryFile("w", dir=path.parent, delete=False) as file:  # never half a file
+        file.write(text)
+    Path(file.name).replace(path)
     return found

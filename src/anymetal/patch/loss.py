@@ -29,6 +29,9 @@ _CAPPED = """torch.tanh(LOGITS / self.config.final_logit_softcapping)
     * self.config.final_logit_softcapping
     if self.config.final_logit_softcapping is not None else LOGITS"""
 _LOSS = "LOSS if labels is not None else None"
+_FLOAT_BYTES = 4
+# Logits of this size are worth the time that it takes to compute them twice, a part at a time.
+LINEAR_FROM = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class Head:
         return float(model.config.final_logit_softcapping or 0.0) if self.capped else 0.0
 
 
-def patch_loss(handle: Handle, model: nn.Module) -> None:
+def patch_loss(handle: Handle, model: nn.Module, linear_from: int) -> None:
+    """`linear_from`: bytes of float32 logits from which on the loss is computed without them."""
     from transformers.loss.loss_utils import ForCausalLMLoss  # noqa: PLC0415
 
     kind = f"{type(model).__name__}'s loss"
@@ -63,11 +67,15 @@ def patch_loss(handle: Handle, model: nn.Module) -> None:
     try:
         of: Any = type(model)
         head = _head(of)
-        handle.forward("", model, kind, _training_forward(head), "ops.linear_cross_entropy")
+        why = "ops.linear_cross_entropy"
+        if linear_from:
+            size = f"{linear_from / 2**20:g} MiB"
+            why = f"ops.cross_entropy; {why} from {size} of logits"
+        handle.forward("", model, kind, _training_forward(head, linear_from), why)
     except Unreadable as error:
-        handle.set("_loss_function", vars(model), "_loss_function", causal_loss)
         why = f"ops.cross_entropy; not linear_cross_entropy, since {error}"
         handle.rows.append(Row("", kind, True, why))
+    handle.set("_loss_function", vars(model), "_loss_function", causal_loss)
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -130,7 +138,7 @@ def _body(states: ast.expr | None) -> str | None:
 
 
 @functools.cache
-def _training_forward(head: Head) -> FunctionType:
+def _training_forward(head: Head, linear_from: int) -> FunctionType:
     def forward(self: Any, *given: Any, **named: Any) -> Any:
         theirs = type(self).forward
         if torch.compiler.is_compiling() or not self.training:
@@ -144,6 +152,8 @@ def _training_forward(head: Head) -> FunctionType:
         whole = isinstance(kept, int) and kept == 0 and _returns_dict(self, more)
         layer = getattr(self, head.layer)
         if labels is None or not whole or not _is_plain(layer):
+            return theirs(self, *given, **named)
+        if labels.numel() * layer.weight.shape[0] * _FLOAT_BYTES < linear_from:
             return theirs(self, *given, **named)
         states = getattr(self, head.body)(**arguments, **more)
         hidden = states.last_hidden_state

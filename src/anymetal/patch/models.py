@@ -21,6 +21,7 @@ def transformers(
     skip: Collection[str] = (),
     lora: int | Mapping[str, Any] | None = None,
     quantise: int | str | None = None,
+    linear_loss_from: int = loss.LINEAR_FROM,
 ) -> Handle:
     """Gives a model of transformers our operators, in place; `handle.undo()` takes them back.
 
@@ -29,7 +30,9 @@ def transformers(
     loss. `handle.report()` says what was left and why. `skip` names groups to leave alone, of
     attention, rotary, norms, mlp, activations and loss. `lora` is a rank, or a dictionary of rank,
     alpha and targets (names of linear layers); all other weights are frozen. `quantise` is 4, 8 or
-    the name of a scheme of `ops.quantize`.
+    the name of a scheme of `ops.quantize`. `linear_loss_from`: bytes of float32 logits from which
+    on the loss of a training step is computed without them (0 is always), which takes less memory
+    and more time; below, it is the cross entropy of the logits.
     """
     require("transformers", "transformers>=5")
     if not isinstance(model, nn.Module):
@@ -44,7 +47,7 @@ def transformers(
         )
     handle = Handle()
     try:
-        _patch(handle, model, skip, lora, quantise)
+        _patch(handle, model, skip, lora, quantise, linear_loss_from)
     except BaseException:
         handle.undo()
         raise
@@ -57,6 +60,7 @@ def _patch(
     skip: Collection[str],
     lora: int | Mapping[str, Any] | None,
     quantise: int | str | None,
+    linear_loss_from: int,
 ) -> None:
     if quantise is not None:
         adapters.patch_weights(handle, model, quantise)
@@ -68,7 +72,7 @@ def _patch(
     if "attention" not in skip:
         attention.patch_attention(handle, model)
     if "loss" not in skip:
-        loss.patch_loss(handle, model)
+        loss.patch_loss(handle, model, linear_loss_from)
 
 
 Step = Callable[[Handle, str, nn.Module], bool]

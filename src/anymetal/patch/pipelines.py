@@ -19,6 +19,7 @@ from anymetal.patch.borrowed import with_names
 from anymetal.patch.formula import Unreadable
 from anymetal.patch.handle import Handle, Row
 from anymetal.patch.layers import Gated, takes
+from anymetal.patch.norm_and_silu import patch_norms_with_silu
 
 Tensor = torch.Tensor
 
@@ -33,10 +34,10 @@ _GATES = {
 def diffusers(pipeline_or_model: Any) -> Handle:
     """Gives a pipeline of diffusers, or one of its models, our operators, in place.
 
-    Replaced are GroupNorm, LayerNorm and RMSNorm, SiLU and GELU, the gated GEGLU and SwiGLU, and
-    the attention in processors that call torch's; text encoders of transformers as
-    `patch.transformers` does it. `handle.report()` says what was left and why, and `handle.undo()`
-    takes it back.
+    Replaced are GroupNorm, with the SiLU that follows it in one, LayerNorm and RMSNorm, SiLU and
+    GELU, the gated GEGLU and SwiGLU, and the attention in processors that call torch's; text
+    encoders of transformers as `patch.transformers` does it. `handle.report()` says what was left
+    and why, and `handle.undo()` takes it back.
     """
     models.require("diffusers", "diffusers")
     found = list(_models(pipeline_or_model))
@@ -70,6 +71,8 @@ def _is_text_model(model: nn.Module) -> bool:
 
 def _patched(model: nn.Module) -> Handle:
     handle = Handle()
+    for name, module in model.named_modules():
+        patch_norms_with_silu(handle, name, module)
     models.patch_layers(handle, model, [layers.patch_norm, _patch_gate, layers.patch_activation])
     for name, module in model.named_modules():
         if callable(vars(module).get("processor")):

@@ -54,14 +54,15 @@ from anymetal.evidence.measure import (
     exercises,
     measure_rows,
 )
-from anymetal.evidence.overriding import Override, measure_override
+from anymetal.evidence.overriding import measure_override
 from anymetal.evidence.own import Own, measure_own
 from anymetal.evidence.tables import new_table
-from anymetal.evidence.timing import Times
+from anymetal.evidence.timing import Times, one_thread
 from anymetal.ops.declare import AnyOperator
 from anymetal.overrides import verdicts
 from anymetal.overrides.reasons import kind_of
 from anymetal.overrides.table import TABLE
+from anymetal.overrides.table import Row as Override
 
 app = typer.Typer()
 
@@ -71,8 +72,14 @@ def bench(
     operators: Names = None,
     device: Device = None,
     dtype: Dtypes = None,
-    seconds: Annotated[float, typer.Option(min=0.01, help="at most this long a row")] = 0.5,
-    sizes: Annotated[int, typer.Option(min=0, help="shapes of each operator; 0 is all")] = 0,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=0.01, help="at most this long a row: 0.5, with --verdict 0.1"),
+    ] = None,
+    sizes: Annotated[
+        int | None,
+        typer.Option(min=0, help="shapes of each operator; 0 is all, with --verdict it is 2"),
+    ] = None,
     traffic: Annotated[bool, typer.Option(help="count the bytes that kernels move")] = True,
     append_to: Annotated[
         Path | None, typer.Option("--history", metavar="FILE", help="append the rows of this run")
@@ -95,6 +102,9 @@ def bench(
             help="time torch's functions with ours behind them instead, and write which help here",
         ),
     ] = None,
+    under_load: Annotated[
+        bool, typer.Option(help="with --verdict: measure though the machine is busy, and say so")
+    ] = False,
     as_json: Json = False,
     baseline: Annotated[
         str | None,
@@ -121,7 +131,7 @@ def bench(
     """
     check_writable(history=append_to, plot=plot_to, verdict=verdict_to)
     outputs = Outputs(append_to, plot_to, compare, as_json)
-    effort = Effort(seconds, sizes, traffic)
+    effort = Effort(seconds or 0.5, sizes or 0, traffic)
     place = chosen_device(device)
     owned = [word for word in operators or () if is_own(word)]
     if owned:
@@ -145,7 +155,10 @@ def bench(
         return
     chosen = chosen_operators(operators)
     if verdict_to:
-        finish(judge_overrides(console(), chosen, place, dtype, effort, verdict_to))
+        judging = Effort(seconds or 0.1, 2 if sizes is None else sizes)
+        finish(
+            judge_overrides(console(), chosen, place, dtype, judging, verdict_to, anyway=under_load)
+        )
         return
     finish(run(console(), chosen, place, dtype, effort, outputs))
 
@@ -231,33 +244,58 @@ def judge_overrides(
     dtypes: list[str] | None,
     effort: Effort,
     path: Path,
+    *,
+    anyway: bool = False,
 ) -> bool:
-    """Time torch's functions with and without ours, and write the verdicts; on a quiet machine."""
+    """Time torch's functions with and without ours; the file has each verdict when it is known."""
     busy, cores = load(), os.cpu_count() or 1
-    if busy > cores / 2:
+    if busy > cores / 2 and not anyway:
         console.print(
-            f"load {busy:.1f} on {cores} cores: verdicts need a quiet machine", style="red"
+            f"load {busy:.1f} on {cores} cores: verdicts need a quiet machine, or --under-load",
+            style="red",
         )
         return False
     names = {operator.name for operator in operators}
     rows = [row for row in TABLE.rows if names & set(row.operators)]
-    found: list[Override] = []
-    planned = with_progress(console, rows, lambda row: row.name, quiet=False)
-    for row, _ in planned:
-        found += measure_override(row, device, chosen_dtypes(dtypes), effort)
+    with one_thread():
+        wrong = _judge(console, rows, device, dtypes, effort, path, busy)
+    return not wrong
+
+
+def _judge(
+    console: Console,
+    rows: Sequence[Override],
+    device: torch.device,
+    dtypes: list[str] | None,
+    effort: Effort,
+    path: Path,
+    busy: float,
+) -> list[str]:
+    """Measures and writes; gives the functions with a wrong result."""
     machine = {**describe(device).to_json(), "load": round(busy, 2)}
     date = time.strftime("%Y-%m-%d", time.gmtime())
-    ratios = {row.name: [one.ratio for one in found if one.name == row.name] for row in rows}
-    wrong = sorted({one.name for one in found if not one.right})
-    written = verdicts.write(path, kind_of(device), machine, date, ratios, wrong)
-    shown = Table("torch's function", "ours/torch", "worst", "measured", "verdict")
-    for name, verdict in written.items():
-        if name in ratios:
-            shown.add_row(name, *(str(value) for value in (
-                verdict.mean, verdict.worst, verdict.measured, verdict.verdict
-            )))  # fmt: skip
-    console.print(shown)
-    return not wrong
+    ratios: dict[str, list[float]] = {}
+    elements: dict[str, list[int]] = {}
+    wrong: list[str] = []
+    for row, show in with_progress(console, rows, lambda row: row.name, quiet=False):
+        found = list(measure_override(row, device, chosen_dtypes(dtypes), effort))
+        if found:
+            ratios[row.name] = [one.ratio for one in found]
+            elements[row.name] = [one.elements for one in found]
+        wrong += [row.name] if not all(one.right for one in found) else []
+        written = verdicts.write(path, kind_of(device), machine, date, ratios, wrong, elements)
+        show(_verdict(row.name, written[row.name], row.name in wrong))
+    return wrong
+
+
+def _verdict(name: str, verdict: verdicts.Verdict, is_wrong: bool) -> Text:
+    if verdict.mean is None:
+        return Text(f"{name}: {verdict.verdict}", "dim")
+    words = f"{name}: {verdict.verdict}, ours/torch {verdict.mean} (worst {verdict.worst})"
+    words += f" in {verdict.measured} calls"
+    words += f" from {verdict.least} elements on" if verdict.least else ""
+    words += ", a wrong result" if is_wrong else ""
+    return Text(words, "green" if verdict.verdict == verdicts.OURS else "")
 
 
 def _earlier(path: Path | None) -> dict[history.Key, Times]:

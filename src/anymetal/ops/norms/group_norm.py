@@ -9,7 +9,15 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from anymetal.ops.declare import AnyOperator, Autocast, Case, Cost, operator
+from anymetal.ops.declare import (
+    AnyOperator,
+    Autocast,
+    Call,
+    Case,
+    Cost,
+    Gradients,
+    operator,
+)
 from anymetal.ops.declare.checks import check_input
 from anymetal.ops.norms.parameters import (
     LAYER_EPS,
@@ -38,7 +46,9 @@ _SHAPES = (
 _BENCH = (((8, 64, 32, 32), 8), ((2, 320, 64, 64), 32))
 
 
-def _norm(operator: AnyOperator, input: Tensor, num_groups: int, eps: float) -> Norm:
+def _norm(
+    operator: AnyOperator, input: Tensor, num_groups: int, eps: float, kind: str = "group_norm"
+) -> Norm:
     places = math.prod(input.shape[2:])
     sizes = Sizes(
         rows=input.shape[0] * num_groups,
@@ -47,7 +57,7 @@ def _norm(operator: AnyOperator, input: Tensor, num_groups: int, eps: float) -> 
         spatial=max(places, 1),
         groups=num_groups,
     )
-    return Norm(operator, "group_norm", sizes)
+    return Norm(operator, kind, sizes)
 
 
 def _check(
@@ -177,3 +187,65 @@ def _(
 
 group_norm_backward.differentiate_by_reference()
 differentiate(group_norm, group_norm_backward, "input", ("num_groups", "weight", "bias", "eps"))
+
+
+# --- with SiLU behind it --------------------------------------------------------------------------
+
+
+def _reference_silu(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = LAYER_EPS,
+) -> Tensor:
+    return F.silu(F.group_norm(input, num_groups, weight, bias, eps))
+
+
+@operator(
+    source="norm.metal",
+    reference=_reference_silu,
+    cases=[*(_case(*shape) for shape in _SHAPES), _case((2, 4, 9), 2, parameters=False)],
+    bench=[_case(*shape) for shape in _BENCH],
+    cost=lambda input, *_, **__: Cost(read=input.nbytes, write=input.nbytes),
+    mixed="first",
+    autocast=Autocast("float32", like="group_norm"),
+    again=True,
+)
+def group_norm_silu(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = LAYER_EPS,
+) -> Tensor:
+    """silu(group_norm(...)) in one pass: what convolutions of image models are given."""
+    _check("group_norm_silu", input, num_groups, weight, bias)
+    return dense_like(input)
+
+
+@group_norm_silu.run
+def _(
+    y: Tensor,
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = LAYER_EPS,
+) -> None:
+    norm = _norm(group_norm_silu, input, num_groups, eps, "group_norm_silu")
+    x = DenseRows(input.contiguous(), norm.sizes.columns)
+    norm.normalise(y, None, x, None, dense(weight), dense(bias))
+
+
+@group_norm_silu.backward(keep=["input", "weight", "bias"])
+def _(call: Call, grad: Tensor) -> Gradients:
+    """The norm is computed again: to keep it would take as much memory as the result."""
+    norm = group_norm(call.input, call.num_groups, call.weight, call.bias, call.eps)
+    inner = torch.ops.anymetal.silu_backward(grad, norm)
+    dx, weight, bias = group_norm_backward(
+        inner, call.input, call.num_groups, call.weight, call.bias, call.eps,
+        call.needs("weight", "bias"),
+    )  # fmt: skip
+    found = {"input": dx, "weight": weight, "bias": bias}
+    return {name: value for name, value in found.items() if call.needs(name)}

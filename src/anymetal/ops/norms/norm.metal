@@ -4,6 +4,7 @@
 //   held     a team of threads keeps a row in registers: one read, one write
 //   looped   a threadgroup walks along a row and reads it twice
 //   partial, finish   several threadgroups a row; each finishes its chunk with everyone's moments
+#include "shared/activations.h"
 #include "shared/moments.h"
 
 // --- reading a row, with or without a residual ---------------------------------------------------
@@ -25,6 +26,13 @@ inline float first_of(device const T* x, device const T* other, thread const Tea
   if constexpr (!residual) return shift_of<N>(x, team);
   if constexpr (!N::centred) return 0.0f;
   return simd_broadcast_first(team.lane == 0 ? float(T(float(*x) + float(*other))) : 0.0f);
+}
+
+// What is stored of a normalised value.
+template <typename N, typename T, typename V>
+inline V result_of(V value) {
+  if constexpr (N::activated) return Silu::of<T>(value);
+  return value;
 }
 
 // --- forward -------------------------------------------------------------------------------------
@@ -72,7 +80,7 @@ template <typename T, typename N, bool residual, bool alone, uint held_elements,
     if (i >= sizes.columns) break;
     const auto w = weight_at<N, width>(weight, row, i, sizes);
     const auto b = bias_at<N, width>(bias, row, i, sizes);
-    W::store(y + i, fma(held[step] * moments.reciprocal, w, b));
+    W::store(y + i, result_of<N, T>(fma(held[step] * moments.reciprocal, w, b)));
   }
 }
 
@@ -104,8 +112,8 @@ template <typename T, typename N, bool residual, uint width>
   device const T* again = residual ? sum : x;  // each thread reads back what it wrote itself
   for (uint i = team.index * width; i < sizes.columns; i += stride) {
     const auto w = weight_at<N, width>(weight, row, i, sizes);
-    W::store(y + i,
-             moments.normal(W::load(again + i)) * w + bias_at<N, width>(bias, row, i, sizes));
+    const auto b = bias_at<N, width>(bias, row, i, sizes);
+    W::store(y + i, result_of<N, T>(moments.normal(W::load(again + i)) * w + b));
   }
 }
 
@@ -161,7 +169,7 @@ template <typename T, typename N, uint width>
   for (uint i = begin + team.index * width; i < end; i += team.size * width) {
     const auto w = weight_at<N, width>(weight, group.y, i, sizes);
     const auto b = bias_at<N, width>(bias, group.y, i, sizes);
-    W::store(y + i, fma(moments.normal(W::load(x + i)), w, b));
+    W::store(y + i, result_of<N, T>(fma(moments.normal(W::load(x + i)), w, b)));
   }
 }
 
@@ -179,13 +187,14 @@ template <typename T, typename N, uint width>
   FORWARD(name, N, false, word, width, T)      \
   FORWARD(add_##name, N, true, word, width, T) \
   NORM_INSTANCE(#name "_finish_" word #T, norm_finish<T, N, width>)
-#define GROUP_NORM(word, width, T)                  \
-  FORWARD(group_norm, Group, false, word, width, T) \
-  NORM_INSTANCE("group_norm_finish_" word #T, norm_finish<T, Group, width>)
-#define NORMS(word, width, T)             \
-  NORM(rms_norm, Rms, word, width, T)     \
-  NORM(layer_norm, Layer, word, width, T) \
-  GROUP_NORM(word, width, T)
+#define GROUP_NORM(name, N, word, width, T) \
+  FORWARD(name, N, false, word, width, T)   \
+  NORM_INSTANCE(#name "_finish_" word #T, norm_finish<T, N, width>)
+#define NORMS(word, width, T)                   \
+  NORM(rms_norm, Rms, word, width, T)           \
+  NORM(layer_norm, Layer, word, width, T)       \
+  GROUP_NORM(group_norm, Group, word, width, T) \
+  GROUP_NORM(group_norm_silu, GroupSilu, word, width, T)
 #define NORMS_OF_TYPE(T) NORMS("vec4_", 4, T) NORMS("scalar_", 1, T)
 
 NORMS_OF_TYPE(float)

@@ -7,18 +7,27 @@
 #include "shared/team.h"
 #include "shared/vectors.h"
 
-// `grouped`: neighbouring elements share a weight.
+// `grouped`: neighbouring elements share a weight. `activated`: SiLU of the result is what is
+// stored.
 struct Rms {
   static constexpr constant bool centred = false;
   static constexpr constant bool grouped = false;
+  static constexpr constant bool activated = false;
 };
 struct Layer {
   static constexpr constant bool centred = true;
   static constexpr constant bool grouped = false;
+  static constexpr constant bool activated = false;
 };
 struct Group {
   static constexpr constant bool centred = true;
   static constexpr constant bool grouped = true;
+  static constexpr constant bool activated = false;
+};
+struct GroupSilu {
+  static constexpr constant bool centred = true;
+  static constexpr constant bool grouped = true;
+  static constexpr constant bool activated = true;
 };
 
 // --- sizes and parameters ------------------------------------------------------------------------
