@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from anymetal.cli.operators import chosen_operators
-from anymetal.evidence.health import Plan, examine
+from anymetal.evidence.health import Plan, examine, exercises
+from anymetal.ops.declare import OPERATORS
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -79,3 +80,13 @@ def test_health_judges_mps_tensors(name: str, device: torch.device) -> None:
     assert health.passed, health.findings
     assert health.opchecked
     assert health.checked
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operator_is_right_on_mps(name: str, device: torch.device) -> None:
+    """One case of `ANYMETAL_DEVICE=1 anymetal health --device mps`; `make health` has all."""
+    exercise = next(exercises(OPERATORS[name], Plan(device, cases=1)))
+    assert exercise.judge_results().passed
+    if exercise.operator.differentiable:
+        assert exercise.judge_gradients().passed

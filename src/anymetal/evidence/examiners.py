@@ -16,6 +16,7 @@ import torch
 
 import anymetal.linalg
 import anymetal.ops  # noqa: F401  (declares the operators, in every process)
+from anymetal import device
 from anymetal.evidence.health import Health, Plan, examine
 from anymetal.ops.declare import OPERATORS, AnyOperator
 
@@ -24,20 +25,27 @@ LEAST_OPERATORS = 6
 
 
 def examine_all(operators: Sequence[AnyOperator], plan: Plan) -> Iterator[Health]:
-    """The health of each; a GPU is used by one process alone."""
+    """The health of each; a GPU is used by one process alone, the virtual one by all."""
     workers = min(os.cpu_count() or 1, len(operators) // LEAST_OPERATORS + 1)
-    if workers == 1 or plan.device.type != "cpu":
+    is_virtual = plan.device.type == "mps" and device.is_enabled()
+    if workers == 1 or not (plan.device.type == "cpu" or is_virtual):
         yield from (examine(operator, plan) for operator in operators)
         return
     # Not forked: torch and the engine may have threads, which a fork does not take along.
     context = multiprocessing.get_context("spawn")
     threads = max(1, (os.cpu_count() or 1) // workers)
-    with ProcessPoolExecutor(workers, context, torch.set_num_threads, (threads,)) as pool:
+    with ProcessPoolExecutor(workers, context, _begin, (threads, is_virtual)) as pool:
         jobs = [pool.submit(_examine_named, names, plan) for names in _families(operators)]
         try:
             yield from itertools.chain.from_iterable(job.result() for job in jobs)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin(threads: int, is_virtual: bool) -> None:
+    torch.set_num_threads(threads)
+    if is_virtual:
+        device.enable()
 
 
 def _examine_named(names: Sequence[str], plan: Plan) -> list[Health]:
