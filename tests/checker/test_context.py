@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import timeit
+from pathlib import Path
 
 import pytest
 import torch
@@ -266,3 +267,33 @@ def test_errors_are_raised_on_request() -> None:
     with pytest.raises(KeyError), check(raise_on_error=True) as report:
         report.add(race())
         raise KeyError
+
+
+KEPT = """
+import torch, anymetal
+library = anymetal.compile_shader('''
+#include <metal_stdlib>
+#include <metal_logging>
+using namespace metal;
+kernel void kept(device bfloat* y, uint i [[thread_position_in_grid]]) {
+  if (i == 3) os_log_default.log("thread %u", i);
+  y[i] = bfloat(y[i] * 1.5f);
+}
+''')
+with anymetal.check() as report:
+    library.kept(torch.ones(8, dtype=torch.bfloat16))
+assert not report.findings, report.findings
+"""
+
+
+def test_first_kernel_of_a_process_is_checked_from_the_cache(tmp_path: Path) -> None:
+    """It calls functions of the runtime, which nothing has started before."""
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", KEPT],
+            env={**os.environ, "ANYMETAL_CACHE_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "kept thread 3: thread 3\n")

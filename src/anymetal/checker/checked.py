@@ -33,6 +33,7 @@ from anymetal.passes.provenance import Root
 _lock = threading.Lock()
 _arena = Arena()
 _sink = Sink()
+_TOO_DEEP = "the kernel used up its stack and was stopped: a function that calls itself too often?"
 _WILD_CALL = "a call went to an address where there is no function, and the kernel was stopped"
 
 
@@ -219,7 +220,7 @@ class _Launch:
         except KernelAssertion as error:
             findings += map(translator.failed, error.failures)
         except KernelFault as error:
-            message = str(error) if error.overflow else _WILD_CALL
+            message = _TOO_DEEP if error.overflow else _WILD_CALL
             kind = "limits" if error.overflow else "out_of_bounds"
             findings.append(translator.stopped(kind, message))
         finally:

@@ -17,6 +17,7 @@ from anymetal.engines.contract import Engine, Executable
 from anymetal.engines.cpu import jit
 from anymetal.engines.cpu.lowering import refuse_large_frames
 from anymetal.engines.cpu.runtime import Runtime, start_runtime
+from anymetal.engines.cpu.runtime import runtime as plain_runtime
 from anymetal.engines.cpu.target import HOST
 from anymetal.engines.cpu.threads.engine import Layout, Listener, ThreadEngine, ThreadExecutable
 from anymetal.ir import parse
@@ -64,6 +65,7 @@ _start_lock = threading.Lock()
 @functools.cache
 def _runtime() -> Runtime:
     records.HEADER.check()
+    plain_runtime()  # provides what all kernels call: os_log, the rounding of bfloat
     runtime = start_runtime(include_dirs=(_SHADOW,))
     for symbol in _SYMBOLS:
         jit.provide_symbol(symbol, runtime.address(symbol))
