@@ -41,6 +41,30 @@ _FAST_MATH_FLAGS = [
     "-fapprox-func",
     "-D__FAST_MATH__=1",
 ]
+CONVERSIONS = ("implicit-float-conversion",)
+# Mistakes that compile. What is a matter of style is left out, and so is what our rewriting adds.
+MISTAKES = (
+    "array-bounds",
+    "conditional-uninitialized",
+    "constant-conversion",
+    "dangling-else",
+    "division-by-zero",
+    "infinite-recursion",
+    "literal-conversion",
+    "parentheses",
+    "return-type",
+    "self-assign",
+    "shift-count-negative",
+    "shift-count-overflow",
+    "shift-op-parentheses",
+    "sizeof-pointer-div",
+    "sometimes-uninitialized",
+    "tautological-compare",
+    "tautological-unsigned-zero-compare",
+    "uninitialized",
+    "unsequenced",
+    "unused-value",
+)
 _DIAGNOSTIC_FLAGS = [
     "-Wno-everything",
     "-Werror=vla-cxx-extension",
@@ -146,9 +170,11 @@ def _allow_unrolling(ir: str) -> str:
     return ir.replace('!"llvm.loop.unroll.disable"', '!"anymetal.loop"')
 
 
-def check_syntax(text: str, target: Target, *, fast_math: bool) -> Result:
-    """Only the messages: whether the text compiles, and which conversions are doubtful."""
-    flags = ["-fsyntax-only", "-O1", "-Wimplicit-float-conversion"]
+def check_syntax(
+    text: str, target: Target, *, fast_math: bool, warnings: Sequence[str] = CONVERSIONS
+) -> Result:
+    """Only the messages: whether the text compiles, and what is doubtful in it."""
+    flags = ["-fsyntax-only", "-O1", *(f"-W{warning}" for warning in warnings)]
     return _compile(text, flags, target, fast_math)
 
 

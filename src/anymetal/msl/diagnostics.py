@@ -125,6 +125,16 @@ def conversion_warnings(output: str, place: Place, excerpt: Excerpt) -> tuple[st
     return tuple(found)
 
 
+def compiler_warnings(output: str, place: Place, excerpt: Excerpt) -> tuple[str, ...]:
+    """clang's own warnings about the author's text, with the notes that say what to do."""
+    problems: list[Problem] = []
+    for group in _groups(parse_messages(output)):
+        first = group[0]
+        if first.severity == "warning" and first.file == clang.INPUT_NAME:
+            problems += _translate(group, place)
+    return tuple(dict.fromkeys(render(problem, excerpt) for problem in problems))
+
+
 _REFUSED = "which Apple's compiler refuses"
 
 

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from anymetal.msl.diagnostics import (
     Problem,
+    compiler_warnings,
     conversion_warnings,
     raise_compiler_errors,
     raise_problems,
@@ -68,6 +69,9 @@ class Unit:
             if match := re.search(rf"\b{re.escape(name)}\b", line):
                 return self.prepared.source_map.position(number, match.start() + 1)
         return None
+
+    def mistakes(self, messages: str) -> tuple[str, ...]:
+        return compiler_warnings(messages, self.place, self.prepared.source_map.excerpt)
 
     def warnings(self, messages: str) -> tuple[str, ...]:
         return conversion_warnings(messages, self.place, self.prepared.source_map.excerpt)

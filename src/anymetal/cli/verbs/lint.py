@@ -31,7 +31,7 @@ from anymetal.engines.choose import REFERENCE, checking_target
 from anymetal.engines.compiler import Compiler
 from anymetal.engines.registry import METAL
 from anymetal.errors import AnymetalError
-from anymetal.msl.check import check_all, check_entries
+from anymetal.msl.check import check_all, check_entries, mistakes
 from anymetal.msl.compile import refuse_undefined, wrong_types
 from anymetal.msl.diagnostics import raise_problems
 from anymetal.nouns import EntryPoint, Prepared
@@ -135,7 +135,8 @@ def lint_file(
         return report.with_error(error, ())
     report = replace(report, kernels=len(prepared.entry_points))
     try:
-        warnings = (*prepared.warnings, *check_all(prepared, checking_target()))
+        target = checking_target()
+        warnings = (*prepared.warnings, *check_all(prepared, target), *mistakes(prepared, target))
     except AnymetalError as error:
         return report.with_error(error, failing(prepared, step))
     report = report.with_warnings(warnings)
