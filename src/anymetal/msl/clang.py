@@ -45,7 +45,6 @@ CONVERSIONS = ("implicit-float-conversion",)
 # Mistakes that compile. What is a matter of style is left out, and so is what our rewriting adds.
 MISTAKES = (
     "array-bounds",
-    "conditional-uninitialized",
     "constant-conversion",
     "dangling-else",
     "division-by-zero",
