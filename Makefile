@@ -6,6 +6,7 @@
 #   make thorough     headers, random kernels and operators whole; `make test` has samples
 #   make checked      the operators' tests again, the first launch of every kernel under the checker
 #   make engines      the operators' tests again, on the reference engine
+#   make health       every operator on the virtual mps device: numbers, gradients, opcheck, checker
 #   make attack       hostile sources, planted defects, damaged caches, memory over time; long
 #   make lint         formatting, style, types, dead code and the changelog
 #   make cuda         the operators' kernels as PTX through NVIDIA's assembler: a table of registers
@@ -34,8 +35,8 @@ C_SOURCES = $(shell find src/anymetal/msl/include -type f) \
     -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.mm' -o -name '*.metal' -o -name '*.cl')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick thorough checked engines attack lint format conformance op-db bench \
-  linalg cuda docs dist clean
+.PHONY: help demo test quick thorough checked engines health attack lint format conformance op-db \
+  bench linalg cuda docs dist clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q' | head -1
@@ -59,6 +60,9 @@ checked: $(VENV)/.developer
 
 engines: $(VENV)/.developer
 	ANYMETAL_TEST_ENGINE=coroutine $(BIN)/python -m pytest tests/ops $(WORKERS)
+
+health: $(VENV)/.developer
+	ANYMETAL_DEVICE=1 $(BIN)/anymetal health --device mps
 
 attack: $(VENV)/.developer
 	$(BIN)/python -m tests.attack --apart
