@@ -98,6 +98,7 @@ class operator:
     dtypes: Sequence[torch.dtype] = FLOATS
     cost: Callable[..., Cost] | None = None
     baseline: Function | None = None  # torch's own, where it is not the reference
+    timed: Function | None = None  # torch's own, where the reference computes more than it does
     naive: Function | None = None  # the plain composition that people write instead
     bench: Sequence[Case] = ()  # what is timed, where it is not the last cases
     ratios: Ratios | None = None  # backward errors by name: they judge results instead of errors
@@ -123,6 +124,7 @@ class Operator(Generic[P, R]):
         self.reference = by_arguments(declared.reference, self.signature)
         self.cases = list(declared.cases)
         self.baseline, self.naive = declared.baseline, declared.naive
+        self.timed = by_arguments(declared.timed, self.signature) if declared.timed else None
         self.bench = list(declared.bench)
         self.ratios, self.gradient_errors = declared.ratios, declared.gradient_errors
         self.cost = by_arguments(declared.cost, self.signature) if declared.cost else None

@@ -56,6 +56,22 @@ def _reference(
     return output, states, total
 
 
+@on_call
+def _timed(call: Arguments) -> Any:
+    """torch's own two; they have no z-loss and no softcap."""
+    if call.z_loss or call.softcap:
+        return _reference(**vars(call))
+    logits = F.linear(call.input, call.weight, call.bias).flatten(0, -2)
+    losses = F.cross_entropy(
+        logits,
+        call.target.flatten(),
+        ignore_index=call.ignore_index,
+        reduction=call.reduction,
+        label_smoothing=call.label_smoothing,
+    )
+    return losses.view(call.target.shape) if call.reduction == "none" else losses
+
+
 def _case(rows: Sequence[int], k: int, classes: int, **options: Any) -> Case:
     def make(
         dtype: torch.dtype, device: torch.device, generator: torch.Generator
@@ -112,6 +128,7 @@ def _logits(operator: str, rows: Tensor, weight: Tensor, bias: Optional) -> Tens
 @operator(
     source=SOURCE,
     reference=_reference,
+    timed=_timed,
     cases=[
         _case((0,), 4, 5, reduction="sum"),
         _case((3,), 20, 33, reduction="none", z_loss=1e-2),

@@ -7,11 +7,12 @@ import math
 from typing import Any
 
 import torch
+from torch.optim.adam import adam
 
 from anymetal.ops.declare import Arguments, on_call, operator
 from anymetal.ops.declare.checks import check_dtype, check_shape, check_writable
 from anymetal.ops.declare.elementwise import choice_for
-from anymetal.ops.optimizers.cases import float32_or_more, lists_case, step_cost
+from anymetal.ops.optimizers.cases import float32_or_more, lists_case, states_like, step_cost
 from anymetal.ops.optimizers.tables import (
     Written,
     check_device,
@@ -59,6 +60,31 @@ def _reference(call: Arguments) -> None:
         param.copy_(value.view(param.shape))
 
 
+@on_call
+def _timed(call: Arguments) -> None:
+    """torch's fused step, which takes states of the parameters' dtype."""
+    if call.params[0].dtype != torch.float32 or call.master_weights:
+        _reference(call)
+        return
+    adam(
+        call.params,
+        call.grads,
+        states_like(call.params, call.states, 0),
+        states_like(call.params, call.states, 1),
+        states_like(call.params, call.states, 2) if call.amsgrad else [],
+        [*call.steps],
+        fused=True,
+        decoupled_weight_decay=call.decoupled_weight_decay,
+        amsgrad=call.amsgrad,
+        beta1=call.beta1,
+        beta2=call.beta2,
+        lr=call.lr,
+        weight_decay=call.weight_decay,
+        eps=call.eps,
+        maximize=call.maximize,
+    )
+
+
 _case = functools.partial(lists_case, steps=True, lr=1e-2)
 _adamw = functools.partial(_case, rows=2, weight_decay=0.1, decoupled_weight_decay=True)
 
@@ -66,6 +92,7 @@ _adamw = functools.partial(_case, rows=2, weight_decay=0.1, decoupled_weight_dec
 @operator(
     source="adam.metal",
     reference=_reference,
+    timed=_timed,
     cases=[
         _case([(0,)], rows=2),
         _case([(5,), (0, 3), (), (33, 7)], rows=2),

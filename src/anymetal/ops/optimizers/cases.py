@@ -52,6 +52,13 @@ def step_cost(flops: int) -> Callable[..., Cost]:
     return cost
 
 
+def states_like(
+    params: Sequence[torch.Tensor], states: Sequence[torch.Tensor], row: int
+) -> list[torch.Tensor]:
+    """One state of each parameter in its shape, as torch's own steps take it."""
+    return [state[row].view_as(param) for state, param in zip(states, params, strict=True)]
+
+
 def float32_or_more(tensor: torch.Tensor) -> torch.Tensor:
     """As kernels compute: shorter types in float32. float64 stays, a reference is called in it."""
     return tensor.clone() if tensor.dtype == torch.float64 else tensor.float()

@@ -32,6 +32,13 @@ def _reference(grads: list[Tensor], norm: Tensor, max_norm: float, norm_type: fl
         grad.copy_(scaled.view(grad.shape))
 
 
+def _timed(grads: list[Tensor], norm: Tensor, max_norm: float, norm_type: float = 2.0) -> None:
+    """What torch.nn.utils.clip_grad_norm_ does to gradients."""
+    total = torch.nn.utils.get_total_norm(grads, norm_type)
+    norm.copy_(total)
+    torch._foreach_mul_(grads, (max_norm / (total + 1e-6)).clamp(max=1.0))
+
+
 def _case(shapes: Sequence[tuple[int, ...]], max_norm: float, norm_type: float = 2.0) -> Case:
     def make(
         dtype: torch.dtype, device: torch.device, generator: torch.Generator
@@ -52,6 +59,7 @@ def _cost(grads: list[Tensor], *_: Any, **__: Any) -> Cost:
 @operator(
     source="clip.metal",
     reference=_reference,
+    timed=_timed,
     cases=[
         _case([(5,), (0, 3), (), (33, 7)], 1.0),
         _case([(31,)], 100.0),

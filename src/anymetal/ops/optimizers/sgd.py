@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
+from torch.optim.sgd import sgd
 
 from anymetal.ops.declare import Arguments, on_call, operator
-from anymetal.ops.optimizers.cases import float32_or_more, lists_case, step_cost
+from anymetal.ops.optimizers.cases import float32_or_more, lists_case, states_like, step_cost
 from anymetal.ops.optimizers.scaling import run_scaled
 from anymetal.ops.optimizers.tables import check_gradients, check_scalars, check_states
 
@@ -38,9 +39,31 @@ def _reference(call: Arguments) -> None:
         param.copy_(value.view(param.shape))
 
 
+@on_call
+def _timed(call: Arguments) -> None:
+    """torch's fused step, which takes momentum of the parameters' dtype."""
+    if call.params[0].dtype != torch.float32 or call.master_weights or call.first:
+        _reference(call)
+        return
+    before = states_like(call.params, call.states, 0) if call.momentum else []
+    sgd(
+        call.params,
+        call.grads,
+        [*before] or [None] * len(call.params),
+        fused=True,
+        weight_decay=call.weight_decay,
+        momentum=call.momentum,
+        lr=call.lr,
+        dampening=call.dampening,
+        nesterov=call.nesterov,
+        maximize=call.maximize,
+    )
+
+
 @operator(
     source="sgd.metal",
     reference=_reference,
+    timed=_timed,
     cases=[
         lists_case([(5,), (0, 3), (), (33, 7)], lr=0.1),
         lists_case([(31,)], lr=0.1, rows=1, momentum=0.9, weight_decay=0.1),
