@@ -49,12 +49,19 @@ class PagedCache:
     `key_caches[layer]` and `value_caches[layer]` are [blocks, block_size, heads, head_size], as
     `paged_attention` takes them. Sequences have names: any hashable value.
 
-        cache = PagedCache(blocks=64, block_size=16, heads=2, head_size=64)
-        cache.add("question")
-        cache.append({"question": 5}, keys, values)      # [5, 2, 64] each
-        cache.fork("question", "answer")
-        result = cache.attend(query, ["answer"])         # [1, heads, 64]
-        cache.free("question")
+    ```python
+    import torch
+    from anymetal.ops import PagedCache
+
+    cache = PagedCache(blocks=64, block_size=16, heads=2, head_size=64)
+    cache.add("question")
+    keys, values = torch.randn(2, 5, 2, 64).half()
+    cache.append({"question": 5}, keys, values)
+    cache.fork("question", "answer")
+    result = cache.attend(torch.randn(1, 8, 64).half(), ["answer"])
+    assert result.shape == (1, 8, 64)
+    cache.free("question")
+    ```
 
     Whatever raises changes nothing.
     """
