@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from anymetal import device, linalg, ops, optim, overrides, patch, testing, weights
     from anymetal.checker.context import check
     from anymetal.evidence.autotuning import autotune
+    from anymetal.launch.declared import struct
     from anymetal.launch.kernel import Kernel
     from anymetal.launch.shader import ShaderLibrary, compile_shader, load_library
     from anymetal.profiler.collect import profile
@@ -31,6 +32,7 @@ __all__ = [
     "overrides",
     "patch",
     "profile",
+    "struct",
     "testing",
     "weights",
 ]
@@ -50,6 +52,7 @@ _PLACES = {
     "overrides": None,
     "patch": None,
     "profile": "anymetal.profiler.collect",
+    "struct": "anymetal.launch.declared",
     "testing": None,
     "weights": None,
 }

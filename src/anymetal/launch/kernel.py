@@ -166,7 +166,8 @@ class Kernel:
         On processors all are bound before the first runs: a launch over much memory leaves nothing
         of what binding needs in the caches, and every one would begin with waiting for it.
         """
-        if active() is not None or any(cuda_device(args) >= 0 for args, _ in launches):
+        watched = active() is not None or runner() is not None
+        if watched or any(cuda_device(args) >= 0 for args, _ in launches):
             for args, threads in launches:
                 self(*args, threads=threads, group_size=group_size)
             return

@@ -19,6 +19,7 @@ import torch
 
 from anymetal.engines.choose import checking_target
 from anymetal.engines.registry import METAL
+from anymetal.launch.declared import Struct, agrees, declared_types, is_record, record_values
 from anymetal.msl.arguments import describe_kernels
 from anymetal.nouns import Argument, Field, Source
 from anymetal.store.cache import default_store, digest_of
@@ -57,6 +58,8 @@ class Layout:
 
     def _pack(self, values: Any) -> bytes:
         named = as_mapping(values)
+        if isinstance(values, Struct) or is_record(values):
+            self._check_declared(values)
         try:
             if self._is_flat and len(named) == len(self._names):
                 return self._struct.pack(*[named[name] for name in self._names])
@@ -64,6 +67,19 @@ class Layout:
         except (KeyError, TypeError, ValueError, OverflowError, struct.error):
             self._explain(self._members, named, "")
             raise
+
+    def _check_declared(self, values: Any) -> None:
+        """The types that the caller's struct declares are the kernel's."""
+        said = declared_types(values) or {}
+        if isinstance(values, Struct) and list(said) != self._names:
+            listed = "; ".join(f"{member} {member.name}" for member in self._members)
+            self._fail(TypeError, f"is declared as '{listed}', not as {values!r}")
+        for member in self._members:
+            word = said.get(member.name, "")
+            if not agrees(word, str(member), member.scalar):
+                self._fail(
+                    TypeError, f"field '{member.name}' is {member}, but the struct has {word}"
+                )
 
     def words(self, values: Any) -> list[int]:
         """The bytes as a list of integers: what torch.mps copies into a kernel's arguments."""
@@ -212,12 +228,16 @@ def _nested(value: Any, extents: Sequence[int]) -> Iterator[Any]:
 
 
 def is_named(value: object) -> bool:
-    """Whether an argument is values by name: a mapping, a dataclass or a NamedTuple."""
+    """Whether an argument is values by name: a mapping, a dataclass, a NamedTuple or a record."""
+    if is_record(value):
+        return True
     return isinstance(value, dict | Mapping) or hasattr(value, "_asdict") or is_dataclass(value)
 
 
 def as_mapping(values: Any) -> Mapping[str, Any]:
     """Values by name; a TypeError for what has none."""
+    if is_record(values):
+        return record_values(values)
     if isinstance(values, dict | Mapping):
         return values
     if hasattr(values, "_asdict"):
