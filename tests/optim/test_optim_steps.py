@@ -272,9 +272,10 @@ def test_stress_over_odd_sizes_and_dtypes() -> None:
 @pytest.mark.parametrize(
     ("name", "options"), [("AdamW", {"amsgrad": True}), ("SGD", {"momentum": 0.9})]
 )
-def test_large_steps_run_beside_their_code(name: str, options: dict[str, Any]) -> None:
-    """Two parts, rows that lie apart, a parameter that is copied, and loading what was saved."""
-    mine, theirs = ([*parameters([(100003,)] * 11), *strided("with gaps")[0]] for _ in range(2))
+def test_large_steps(name: str, options: dict[str, Any]) -> None:
+    """Two tables, rows that lie apart and in huge pages, a copied parameter, a loaded state."""
+    shapes = [*[(100003,)] * 10, (600011,)]
+    mine, theirs = ([*parameters(shapes), *strided("with gaps")[0]] for _ in range(2))
     ours = getattr(optim, name)(mine, lr=0.01, **options)
     other = getattr(torch.optim, name)(theirs, lr=0.01, **options)
     gradients, others = Gradients(), Gradients()
