@@ -79,13 +79,6 @@ def of_cholesky(a: Tensor, lower: Tensor) -> Ratios:
     return {"residual": residual(a.double() - lower.double() @ lower.double().mT, a)}
 
 
-def of_solve(a: Tensor, x: Tensor, b: Tensor) -> Ratios:
-    """The backward error, over the columns together."""
-    left = a.double() @ x.double() - b.double()
-    size = norm(a) * norm(x) + norm(b)
-    return {"backward": torch.linalg.matrix_norm(left) / (size * a.shape[-1] * EPSILON)}
-
-
 def of_eigh(a: Tensor, values: Tensor, vectors: Tensor) -> Ratios:
     v, w = vectors.double(), values.double()
     return {
