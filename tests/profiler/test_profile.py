@@ -106,6 +106,7 @@ def test_a_view_that_begins_within_a_line_moves_more(library: Any) -> None:
     shifted = profiled(library.tiled, storage[16:], y, threads=1024, group_size=64)
     moved = [p.lines[line_of("load")].moved_bytes for p in (aligned, shifted)]
     assert moved == [32 * 128, 64 * 128]
+    assert kinds(shifted) == {"alignment"} and not kinds(aligned)
 
 
 def test_bank_conflicts(library: Any) -> None:

@@ -96,6 +96,20 @@ def test_mistakes_are_one_line(arguments: tuple[str, ...], message: str) -> None
     assert message in " ".join(result.output.replace("│", "").split())
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("health", "softmax", "--html", "/nonesuch/file"),
+        ("check", "--json", "/nonesuch/file", __file__),
+        ("tune", "--export", "/nonesuch/file"),
+    ],
+)
+def test_files_of_other_commands_are_opened_first(words: tuple[str, ...]) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert "no such folder: /nonesuch" in " ".join(result.output.replace("│", "").split())
+
+
 def test_table_fits_eighty_columns() -> None:
     times = summarise([123456.0, 123999.0, 124444.0] * 3)
     right = Judgement(1.2e-7, 1.1e-7, 1e-6)

@@ -50,15 +50,25 @@ def _memory(profile: KernelProfile) -> Iterator[Hint]:
         site = max(line.sites, key=lambda one: one.moved - one.least, default=None)
         if site is None or site.moved < _TIMES * site.least:
             continue
-        text = f"{_apart(site, profile)}: {site.moved / site.least:.2g}x the bytes; let"
-        text += " neighbouring threads take neighbouring elements, or swap the loops"
-        yield Hint("coalescing", number, text, (site.moved - site.least) * LINE_BYTES, "bytes")
+        times, saves = site.moved / site.least, (site.moved - site.least) * LINE_BYTES
+        if _is_shifted(site):
+            text = f"{_name(site, profile)}is used from within a line of 128 bytes on:"
+            text += f" {times:.2g}x the bytes; begin rows at multiples of 128 bytes"
+            yield Hint("alignment", number, text, saves, "bytes")
+            continue
+        text = f"{_apart(site, profile)}: {times:.2g}x the bytes; let neighbouring threads take"
+        text += " neighbouring elements, or swap the loops"
+        yield Hint("coalescing", number, text, saves, "bytes")
+
+
+def _is_shifted(site: SiteRun) -> bool:
+    """Whether lanes lie side by side, and only begin in the wrong place."""
+    dense = not site.regular or abs(site.stride) == site.size
+    return dense and site.moved <= 2 * site.least
 
 
 def _apart(site: SiteRun, profile: KernelProfile) -> str:
     """How the lanes of an access lie."""
-    if not site.regular and site.moved <= 2 * site.least:
-        return f"{_name(site, profile)}is not used from a multiple of 128 bytes on"
     if not site.regular:
         return f"lanes touch {_name(site, profile)}in places far apart"
     verb = {"read": "reads", "write": "writes", "atomic": "changes"}[site.kind]

@@ -13,6 +13,7 @@ from anymetal.checker.project import CheckOptions, parse_severities, project_opt
 from anymetal.checker.report import Report
 from anymetal.cli.checked_kernel import KernelCall, launch
 from anymetal.cli.checked_program import Program, run_program
+from anymetal.cli.files import check_writable
 from anymetal.cli.kernel_options import (
     Args,
     Constants,
@@ -96,6 +97,7 @@ def check(
     The exit status is 1 when there are errors, 5 when no kernel was launched, otherwise the
     program's own.
     """
+    check_writable(json=json, sarif=sarif, junit=junit)
     files = Files(json, sarif, junit)
     options = _options(strict, nan, severity or [])
     if not module and not Path(target).exists():

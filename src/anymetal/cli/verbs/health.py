@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from anymetal.cli.files import check_writable
 from anymetal.cli.operators import Device, Names, chosen_device, chosen_operators, with_progress
 from anymetal.cli.screen import Json, console, finish
 from anymetal.evidence import accuracy, health_page
@@ -49,6 +50,7 @@ def health(
     as_json: Json = False,
 ) -> None:
     """Run every operator on this machine and judge it; the exit status is 1 when one fails."""
+    check_writable(html=html, write_docs=write_docs)
     chosen = chosen_operators(operators)
     place = chosen_device(device)
     if compare_engines:
