@@ -73,8 +73,8 @@ def _scalar(item: pytest.Item) -> str | None:
 
 
 def _is_chosen(item: pytest.Item, test: list[pytest.Item]) -> bool:
-    """Of types and sizes every third pair plain, and a diagonal checked; without sizes all types
-    plain, and every third checked."""
+    """Of types and sizes every third pair plain, and a diagonal checked; without sizes every second
+    type plain, and every third checked."""
     values = _values(item)
     scalars = list(dict.fromkeys(_scalar(other) for other in test))
     number, every = scalars.index(_scalar(item)), 3
@@ -83,7 +83,7 @@ def _is_chosen(item: pytest.Item, test: list[pytest.Item]) -> bool:
         number -= sizes.index(values["size"])
         every = 3 if values["run"] == "plain" else min(len(scalars), len(sizes))
     elif values["run"] == "plain":
-        return True
+        every = 2
     return number % every == 0
 
 

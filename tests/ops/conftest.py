@@ -70,6 +70,7 @@ def first_launches_are_checked() -> Iterator[None]:
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Kernel, "__call__", _call)
+        patch.setattr(Kernel, "in_turn", _in_turn)
         yield
 
 
@@ -81,6 +82,11 @@ def _call(kernel: Kernel, *args: Any, **options: Any) -> None:
             _plain_call(kernel, *_copies(args), **options)
         assert not report.findings, str(report)
     _plain_call(kernel, *args, **options)
+
+
+def _in_turn(kernel: Kernel, launches: Any, group_size: int) -> None:
+    for args, threads in launches:
+        kernel(*args, threads=threads, group_size=group_size)
 
 
 def _is_new(kernel: Kernel, args: tuple[Any, ...]) -> bool:

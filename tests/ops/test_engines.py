@@ -39,20 +39,25 @@ def results(operator: AnyOperator) -> list[Any]:
     return outputs
 
 
-# Half of them, of each family some; `make thorough` has all.
-SAMPLE = list(OPERATORS)[:: 1 if os.environ.get("ANYMETAL_TEST_ALL") == "1" else 2]
+# A third of them, of each family some; `make thorough` has all.
+SAMPLE = list(OPERATORS)[:: 1 if os.environ.get("ANYMETAL_TEST_ALL") == "1" else 3]
 
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_engines_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     both, engines = [], set()
-    plain_call = Kernel.__call__
+    plain_call, plain_in_turn = Kernel.__call__, Kernel.in_turn
 
     def call(kernel: Kernel, *args: Any, **options: Any) -> None:
         engines.add((os.environ["ANYMETAL_ENGINE"], kernel.engine))
         plain_call(kernel, *args, **options)
 
+    def in_turn(kernel: Kernel, launches: Any, group_size: int) -> None:
+        engines.add((os.environ["ANYMETAL_ENGINE"], kernel.engine))
+        plain_in_turn(kernel, launches, group_size)
+
     monkeypatch.setattr(Kernel, "__call__", call)
+    monkeypatch.setattr(Kernel, "in_turn", in_turn)
     for engine in (REFERENCE, "auto"):
         monkeypatch.setenv("ANYMETAL_ENGINE", engine)
         KernelFile._guarded.cache_clear()

@@ -76,7 +76,8 @@ def check_kept(forward: AnyOperator, backward: AnyOperator, values: Mapping[str,
         for name, default in forward.signature.defaults.items()
     }
     args, kwargs = forward.signature.split(known)
-    results = list(tensors_of([forward.room(*args, **kwargs)]))
+    with _in_the_name_of(backward, forward):
+        results = list(tensors_of([forward.room(*args, **kwargs)]))
     expected = dict(zip(forward.results, results, strict=False))
     expected |= dict(zip(forward.gradient_names(), results, strict=False))
     for name, result in expected.items():
@@ -84,6 +85,16 @@ def check_kept(forward: AnyOperator, backward: AnyOperator, values: Mapping[str,
         if isinstance(given, torch.Tensor) and name in backward.names:
             check_like(backward.name, name, _without_data(given), "output", result)
             check_shape(backward.name, name, given, result.shape, "that of the result")
+
+
+@contextmanager
+def _in_the_name_of(backward: AnyOperator, forward: AnyOperator) -> Iterator[None]:
+    """What the operator says of its arguments, its gradient says in its own name."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        text = str(error).replace(f"{forward.name}:", f"{backward.name}:", 1)
+        raise type(error)(text) from None
 
 
 def refuse_some_meta(operator: AnyOperator, values: Mapping[str, Any]) -> None:
