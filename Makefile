@@ -55,7 +55,7 @@ quick: $(VENV)/.developer
 
 thorough: $(VENV)/.developer
 	ANYMETAL_TEST_ALL=1 $(BIN)/python -m pytest tests/msl tests/fuzz tests/ops tests/linalg tests/overrides tests/patch \
-	  tests/cli/test_demo.py tests/checker/test_bad_kernels.py tests/checker/test_paddings.py $(WORKERS)
+	  tests/cli/test_demo.py tests/checker/test_bad_kernels.py tests/checker/test_paddings.py tests/test_docs.py $(WORKERS)
 
 checked: $(VENV)/.developer
 	ANYMETAL_TEST_FIRST_LAUNCHES=1 $(BIN)/python -m pytest tests/ops $(WORKERS)
