@@ -3,7 +3,7 @@
 #   make demo         take a tour: a kernel, a bug found in it, a script for a Mac, operators
 #   make test         all tests
 #   make quick        a part of them in seconds: rooms, documents, launches and the command
-#   make thorough     headers, random kernels and operators whole; `make test` has samples
+#   make thorough     all tests with every parameter; `make test` has samples of the longest
 #   make checked      the operators' tests again, the first launch of every kernel under the checker
 #   make engines      the operators' tests again, on the reference engine
 #   make health       every operator on the virtual mps device: numbers, gradients, opcheck, checker
@@ -54,8 +54,7 @@ quick: $(VENV)/.developer
 	  tests/learn/test_skill.py tests/launch tests/cli $(WORKERS)
 
 thorough: $(VENV)/.developer
-	ANYMETAL_TEST_ALL=1 $(BIN)/python -m pytest tests/msl tests/fuzz tests/ops tests/linalg tests/overrides tests/patch \
-	  tests/cli/test_demo.py tests/checker/test_bad_kernels.py tests/checker/test_paddings.py tests/test_docs.py $(WORKERS)
+	ANYMETAL_TEST_ALL=1 $(BIN)/python -m pytest $(TESTS) $(WORKERS)
 
 checked: $(VENV)/.developer
 	ANYMETAL_TEST_FIRST_LAUNCHES=1 $(BIN)/python -m pytest tests/ops $(WORKERS)

@@ -46,7 +46,7 @@ def test_checker_finds_what_is_there_and_nothing_else(folder: str) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="copies of a process, /proc")
 @pytest.mark.parametrize(
-    ("part", "scale"), [("damage", "1" if STEP == 1 else "151"), ("flat", "0.02")]
+    ("part", "scale"), [("damage", "1" if STEP == 1 else "151"), ("flat", "0.01")]
 )
 def test_caches_heal_and_memory_stays(part: str, scale: str) -> None:
     """In a process of its own: it makes copies of itself, and looks at its memory."""
