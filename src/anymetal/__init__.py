@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from anymetal.evidence.autotuning import autotune
     from anymetal.launch.declared import struct
     from anymetal.launch.kernel import Kernel
+    from anymetal.launch.metallib import load_metallib
     from anymetal.launch.shader import ShaderLibrary, compile_shader, load_library
     from anymetal.profiler.collect import profile
 
@@ -27,6 +28,7 @@ __all__ = [
     "device",
     "linalg",
     "load_library",
+    "load_metallib",
     "ops",
     "optim",
     "overrides",
@@ -47,6 +49,7 @@ _PLACES = {
     "device": None,
     "linalg": None,
     "load_library": "anymetal.launch.shader",
+    "load_metallib": "anymetal.launch.metallib",
     "ops": None,
     "optim": None,
     "overrides": None,

@@ -94,6 +94,10 @@ class LimitError(EngineError, ValueError):
         self.position = position
 
 
+class MetallibError(AnymetalError, ValueError):
+    """A metallib is damaged, or a kernel in it uses what anymetal does not know."""
+
+
 class BundleError(AnymetalError, ValueError):
     """A file of kernels compiled ahead of time cannot be used, or lacks a kernel."""
 

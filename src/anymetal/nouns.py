@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from anymetal.msl.source_map import SourceMap
@@ -27,6 +27,13 @@ class Source:
     include_dirs: tuple[Path, ...] = ()
     defines: tuple[tuple[str, str], ...] = ()
     fast_math: bool = False
+
+
+@dataclass(frozen=True)
+class MetallibSource(Source):
+    """A file of Apple's compiled kernels; `text` is the digest of its bytes."""
+
+    data: bytes = field(default=b"", compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -190,6 +197,13 @@ class AddedBytes:
     at_end: bool
 
 
+class Places(Protocol):
+    """From a line of compiled text to the author's place, and to what stands there."""
+
+    def position(self, row: int, column: int) -> Position | None: ...
+    def excerpt(self, position: Position) -> str | None: ...
+
+
 @dataclass(frozen=True)
 class Program:
     """One kernel, compiled to IR for one target and one set of function constants."""
@@ -197,7 +211,7 @@ class Program:
     entry: EntryPoint
     ir: str
     arguments: tuple[Argument, ...]
-    source_map: SourceMap
+    source_map: Places
     constants: tuple[FunctionConstant, ...] = ()
     threadgroup_variables: tuple[ThreadgroupVariable, ...] = ()
     first_line: int = 1  # line of the compiled text where the prepared text starts

@@ -89,6 +89,7 @@ def _install() -> None:
     _check_torch(torch)
     from anymetal.device import building, missing, patches  # noqa: PLC0415
     from anymetal.device.queue import CommandQueue  # noqa: PLC0415
+    from anymetal.launch.metallib import load_metallib  # noqa: PLC0415
     from anymetal.launch.shader import compile_shader  # noqa: PLC0415
     from anymetal.launch.virtual import use_queue  # noqa: PLC0415
     from anymetal.store.cache import default_store  # noqa: PLC0415
@@ -110,7 +111,7 @@ def _install() -> None:
     if was_imported:
         # A backward pass may have run already; torch then starts no thread for a new device.
         _call(native.anymetal_device_start_autograd)
-    patches.apply(compile_shader)
+    patches.apply(compile_shader, load_metallib)
     _state.queue = CommandQueue(native)
     use_queue(_state.queue)
     _state.native = native

@@ -13,7 +13,7 @@ import torch.mps
 NAME = "anymetal virtual GPU"
 
 
-def apply(compile_shader: Callable[[str], Any]) -> None:
+def apply(compile_shader: Callable[[str], Any], load_metallib: Callable[[Any], Any]) -> None:
     """Make torch say that it has MPS, and answer what only an MPS build answers."""
     core: Any = torch._C
     core._has_mps = True
@@ -24,8 +24,8 @@ def apply(compile_shader: Callable[[str], Any]) -> None:
     core._mps_isCapturing = lambda: False
     core._mps_startCapture = _no_capture
     core._mps_stopCapture = _no_capture
-    core._mps_loadMetalllib = _no_binary
-    core._mps_loadMetallibFromPath = _no_binary
+    core._mps_loadMetalllib = load_metallib  # the name is torch's
+    core._mps_loadMetallibFromPath = load_metallib
     core._mps_host_alias_storage = _host_alias_storage
     # torch's own would paste its headers into the source first; messages would name those lines.
     module: Any = torch.mps
@@ -78,10 +78,3 @@ def _host_alias_storage(storage: torch.UntypedStorage) -> torch.UntypedStorage:
 
 def _no_capture(*_: object) -> NoReturn:
     raise RuntimeError("the virtual mps device cannot write a Metal capture: that needs Xcode")
-
-
-def _no_binary(*_: object) -> NoReturn:
-    raise RuntimeError(
-        "a .metallib holds code for Apple GPUs, which cannot run here; compile the Metal source"
-        " with torch.mps.compile_shader"
-    )

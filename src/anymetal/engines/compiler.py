@@ -64,6 +64,15 @@ class Compiler:
         """The one engine that a bundle for `cuda` devices has code for; empty elsewhere."""
         return _cuda_engine(self._bundle) if self._bundle is not None else ""
 
+    def constants_of(self, kernel: str) -> tuple[FunctionConstant, ...]:
+        """The function constants that a kernel may be given."""
+        own = self._frontend.constants(self.source, kernel)
+        return self.outline.constants if own is None else own
+
+    def text_of(self, kernel: str) -> str:
+        """The text that places in a kernel refer to."""
+        return self._frontend.text(self.source, kernel)
+
     def compile(
         self,
         kernel: str,
@@ -160,6 +169,14 @@ class BundledCompiler:
         constants = {one.name: one for outline in outlines for one in outline.constants}
         self.outline = Outline(tuple(self._sources), tuple(constants.values()), (), ())
         self.cuda_engine = _cuda_engine(bundle)
+
+    def constants_of(self, kernel: str) -> tuple[FunctionConstant, ...]:
+        """The function constants that a kernel may be given."""
+        return self.outline.constants
+
+    def text_of(self, kernel: str) -> str:
+        """A bundle has code and no text."""
+        return ""
 
     def compile(
         self,

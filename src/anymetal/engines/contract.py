@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
-from anymetal.nouns import Argument, Outline, Program, Scalar, Source, Target
+from anymetal.nouns import (
+    Argument,
+    FunctionConstant,
+    Outline,
+    Program,
+    Scalar,
+    Source,
+    Target,
+)
 
 Sizes = tuple[int, int, int]
 
@@ -107,6 +115,12 @@ class Frontend(Protocol):
 
     def outline(self, source: Source, target: Target) -> Outline:
         """Raises KernelSyntaxError where a kernel of the source does not compile."""
+
+    def constants(self, source: Source, kernel: str) -> tuple[FunctionConstant, ...] | None:
+        """The function constants of one kernel; None where all kernels share the outline's."""
+
+    def text(self, source: Source, kernel: str) -> str:
+        """The text that places in a kernel refer to."""
 
     def program(
         self,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from anymetal.air.frontend import AirFrontend
 from anymetal.engines.contract import Engine, Frontend
 from anymetal.engines.cpu.simdgroups.engine import SimdgroupEngine
 from anymetal.engines.cpu.threads.engine import ThreadEngine
 from anymetal.engines.cuda.engine import CudaEngine
 from anymetal.msl.frontend import MetalFrontend
-from anymetal.nouns import Source
+from anymetal.nouns import MetallibSource, Source
 
 # For tensors in this machine's memory.
 # In the order in which they are tried.
@@ -20,7 +21,7 @@ CUDA_ENGINES: dict[tuple[int, int], Engine] = {
 }
 
 METAL = MetalFrontend()
-FRONTENDS: dict[type[Source], Frontend] = {Source: METAL}
+FRONTENDS: dict[type[Source], Frontend] = {Source: METAL, MetallibSource: AirFrontend()}
 
 
 def engine_called(name: str) -> Engine:

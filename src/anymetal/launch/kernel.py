@@ -73,8 +73,8 @@ class Kernel:
 
     @property
     def source_text(self) -> str:
-        """The Metal source it comes from; empty for kernels of a bundle."""
-        return self._compiler.source.text
+        """The Metal source it comes from, or its disassembly; empty for kernels of a bundle."""
+        return self._compiler.text_of(self.name)
 
     @property
     def source_name(self) -> str:

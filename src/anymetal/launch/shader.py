@@ -8,7 +8,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from anymetal import settings
@@ -118,7 +118,7 @@ class ShaderLibrary:
         return list(self._compiler.outline.kernels)
 
     def __repr__(self) -> str:
-        return f"<anymetal shader library: {', '.join(self._compiler.outline.kernels)}>"
+        return f"<anymetal shader library: {_listed(self._compiler.outline.kernels)}>"
 
     def specialize(self, name: str, constants: Mapping[int | str, Scalar] | None = None) -> Kernel:
         """The kernel `name` with function constants set, by their index or name.
@@ -149,17 +149,17 @@ class ShaderLibrary:
         return kernel
 
     def _unknown(self, name: str) -> str:
-        known = ", ".join(self._compiler.outline.kernels) or "none"
+        known = _listed(self._compiler.outline.kernels) or "none"
         return f"Failed to create function state object for: {name}. The source has: {known}"
 
     def _named(self, kernel: str, constants: Mapping[int | str, Scalar]) -> dict[str, Scalar]:
         """Function constants by name, checked against the source's declarations."""
-        known_constants = self._compiler.outline.constants
+        if not isinstance(constants, Mapping):
+            raise TypeError(f"{kernel}: constants is {constants!r}, expected values by names")
+        known_constants = self._compiler.constants_of(kernel) if constants else ()
         declared = {constant.name: constant.type for constant in known_constants}
         by_index = {constant.index: constant.name for constant in known_constants}
         values: dict[str, Scalar] = {}
-        if not isinstance(constants, Mapping):
-            raise TypeError(f"{kernel}: constants is {constants!r}, expected values by names")
         for key, value in constants.items():
             name = by_index.get(key) if isinstance(key, int) else key
             if name is None or name not in declared:
@@ -170,6 +170,15 @@ class ShaderLibrary:
                 )
             values[name] = _constant(kernel, name, declared[name], value)
         return values
+
+
+_MOST_LISTED = 100
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names with commas; of a large library the first, and how many there are."""
+    more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
+    return ", ".join(names[:_MOST_LISTED]) + more
 
 
 _BITS = {"char": 8, "short": 16, "int": 32, "long": 64}

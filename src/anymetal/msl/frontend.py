@@ -67,6 +67,12 @@ class MetalFrontend:
         self._programs.append((prepared, wanted, program))
         return program
 
+    def constants(self, source: Source, kernel: str) -> None:
+        """All kernels share those of the outline."""
+
+    def text(self, source: Source, kernel: str) -> str:
+        return source.text
+
     def prepared(self, source: Source) -> Prepared:
         """The rewritten source, made once while the files it includes stay as they are."""
         with self._lock:

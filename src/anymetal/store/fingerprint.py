@@ -18,7 +18,7 @@ from anymetal.store.cache import digest_of
 _PACKAGE = Path(__file__).parent.parent
 # The rooms whose code decides what an executable looks like.
 _COMPILER_ROOMS = (
-    "checker", "engines", "ir", "machine", "msl", "passes", "store",
+    "air", "checker", "engines", "ir", "machine", "msl", "passes", "store",
 )  # fmt: skip
 
 

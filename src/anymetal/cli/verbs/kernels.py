@@ -75,7 +75,7 @@ def executable_of(compiler: Compiler, name: str, engine: str = "") -> Executable
         return compiler.compile(name, {}, PLAIN, engine)
     except UnsetConstantError:
         # With true and 1, no parameter vanishes.
-        declared = compiler.outline.constants
+        declared = compiler.constants_of(name)
         constants = {one.name: True if one.type == "bool" else 1 for one in declared}
         return compiler.compile(name, constants, PLAIN, engine)
 

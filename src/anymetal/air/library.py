@@ -1,0 +1,131 @@
+"""Names of air.* functions -> IR of those functions, made of our own Metal headers.
+
+`functions/` has a file for each family. A family is compiled when a kernel first calls one of its
+functions, and kept on disk; a kernel is linked with the functions it calls and with nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from anymetal.errors import ToolchainError
+from anymetal.ir import Function, Module, parse
+from anymetal.msl import clang
+from anymetal.nouns import Target
+from anymetal.store.cache import default_store, digest_of
+from anymetal.store.fingerprint import fingerprint
+
+_FOLDER = Path(__file__).parent / "functions"
+GROUP_MAIN = "am_group_main"
+# The family of a name: the first that fits.
+_FAMILIES = (
+    (re.compile(r"air\.convert\."), "convert"),
+    (re.compile(r"(am\.)?air\.simdgroup_matrix_"), "matrix"),
+    (re.compile(r"air\.(simd|quad)_"), "collective"),
+    (re.compile(r"air\.atomic\.(global|local)\."), "atomic"),
+    (re.compile(r"am\.air\.dot\."), "math"),
+    (re.compile(r"am\.air\.|air\.(wg|simdgroup|get|is_uniform|normalize|load|store)[._]"), "machine"),
+    (re.compile(r"air\.atomic\.fence$|am_group_main$"), "machine"),
+    (re.compile(r"air\.\w+(\.[su])?\.i\d+$"), "integer"),
+    (re.compile(r"air\."), "math"),
+)
+_NAME = re.compile(r'@("[^"]*"|[-\w.$]+)')
+_NODE = re.compile(r"![0-9]+")
+_GROUP = re.compile(r"#\d+")
+
+
+class Family:
+    """The functions of one file, as text that can be linked with a kernel."""
+
+    def __init__(self, module: Module) -> None:
+        self.functions = {function.name: function for function in module.functions}
+        self._header: list[str] = []
+        self._symbols: dict[str, str] = {}
+        self._nodes: dict[str, str] = {}
+        self._groups: dict[str, str] = {}
+        self._named: list[str] = []
+        for line in module.lines:
+            self._sort(line)
+        group = self.functions.get(GROUP_MAIN) or next(iter(self.functions.values()))
+        words = [w for g in group.signature.groups for w in module.attribute_group(g)]
+        kept = ('"target-cpu"', '"target-features"', '"no-builtins"', '"no-trapping-math"')
+        self.target = " ".join(word for word in words if word.startswith(kept))
+
+    def _sort(self, line: str) -> None:
+        if line.startswith(("declare ", "@")):
+            name = _NAME.search(line)
+            assert name is not None, line
+            self._symbols[name[1].strip('"')] = line
+        elif line.startswith(("target ", "%")):
+            self._header.append(line)
+        elif line.startswith("attributes "):
+            self._groups[line.split()[1]] = line
+        elif _NODE.match(line):
+            self._nodes[line.split(" ", 1)[0]] = line
+        elif line.startswith(("!llvm.dbg.cu", "!llvm.module.flags")):
+            self._named.append(line)
+
+    @property
+    def header(self) -> str:
+        """Lines that say what machine the code is for."""
+        return "\n".join(line for line in self._header if line.startswith("target "))
+
+    def taken(self, names: Iterable[str]) -> str:
+        """A module of these functions and of all that they need."""
+        lines = [*self._header]
+        waiting, seen = list(names), set[str]()
+        while waiting:
+            name = waiting.pop()
+            if name in seen or not (name in self.functions or name in self._symbols):
+                continue
+            seen.add(name)
+            text = _linkable(self.functions[name]) if name in self.functions else self._symbols[name]
+            lines.append(text)
+            waiting += [found.strip('"') for found in _NAME.findall(text)]
+        lines += self._named
+        lines += self._closure("\n".join(lines), self._groups, _GROUP)
+        lines += self._closure("\n".join(lines), self._nodes, _NODE)
+        return "\n".join(lines) + "\n"
+
+    @staticmethod
+    def _closure(text: str, table: dict[str, str], mark: re.Pattern[str]) -> list[str]:
+        """The rows that a text names, and those that these name."""
+        waiting, found = set(mark.findall(text)), dict[str, str]()
+        while waiting:
+            name = waiting.pop()
+            if name in table and name not in found:
+                found[name] = table[name]
+                waiting |= set(mark.findall(table[name])) - found.keys()
+        return list(found.values())
+
+
+def _linkable(function: Function) -> str:
+    """A definition that one module brings and others may bring as well."""
+    text = str(function)
+    if function.name == GROUP_MAIN:
+        return text
+    return text.replace("define dso_local ", "define linkonce_odr dso_local ", 1)
+
+
+def family_name(name: str) -> str:
+    """The family that a function belongs to, if there is such a function."""
+    return next((family for pattern, family in _FAMILIES if pattern.match(name)), "")
+
+
+@functools.cache
+def family(name: str, target: Target, *, lines: bool) -> Family:
+    """A family for a target; with `lines` its code knows its places in our headers."""
+    parts = fingerprint("tools", "processor", "compiler", _FOLDER, *target.include_dirs)
+    key = digest_of(parts, target.name, name, str(lines))
+    entry = default_store().get("air", key)
+    if entry is not None:
+        return Family(parse(entry.payload.decode()))
+    text = f'#include "{_FOLDER / name}.h"\n'
+    result = clang.compile_to_ir(text, target, fast_math=False, lines=lines)
+    if not result.ok:
+        raise ToolchainError(f"air/functions/{name}.h does not compile:\n{result.messages[:2000]}")
+    default_store().put("air", key, {}, result.output.encode())
+    return Family(parse(result.output))
