@@ -30,6 +30,7 @@ ORDER = (
     "checker",
     "engines",
     "passes",
+    "air",
     "msl",
     "ir",
     "store",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import os
 import struct
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from anymetal.air.container import MAGIC, Metallib
 from anymetal.errors import MetallibError
+from anymetal.nouns import MetallibSource
 
 SUFFIXES = (".metallib", ".dylib", ".whl")
 _ZIP = b"PK\3\4"
@@ -50,6 +54,23 @@ def pick(data: bytes, file: str, wanted: str | None) -> Found:
     if wanted.isdigit() and int(wanted) < len(found):
         return found[int(wanted)]
     raise MetallibError(f"{file} holds no metallib {wanted!r}; it holds {listed}")
+
+
+def metallib_source(
+    source: str | os.PathLike[str] | bytes | bytearray, library: str | None
+) -> MetallibSource:
+    """The one metallib that is meant, as a Source."""
+    if isinstance(source, bytes | bytearray):
+        name, data = "<metallib>", bytes(source)
+    elif isinstance(source, str | os.PathLike):
+        name, data = str(source), Path(source).read_bytes()
+    else:
+        raise TypeError(
+            f"load_metallib takes a path or bytes, not {type(source).__name__}: {source!r:.60}"
+        )
+    found = pick(data, name, library)
+    shown = name if found.name == name else f"{name}::{found.name}"
+    return MetallibSource(hashlib.sha256(found.data).hexdigest(), name=shown, data=found.data)
 
 
 def _in_zip(data: bytes, file: str) -> Iterator[Found]:

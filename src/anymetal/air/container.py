@@ -1,9 +1,9 @@
 """Bytes of a metallib <-> the functions in it: names, versions, function constants, bitcode.
 
-A metallib is a header of 88 bytes, a list of functions, two lists of notes for each of them (public:
-function constants; private: where debug information came from) and the bitcode of all. Every entry
-is a row of tags. What a file claims is checked before it is believed: each offset and size must lie
-inside the file, else the error says which does not.
+A metallib is a header of 88 bytes, a list of functions, two lists of notes for each of them
+(public: function constants; private: where debug information came from) and the bitcode of all.
+Every entry is a row of tags. What a file claims is checked before it is believed: each offset and
+size must lie inside the file, else the error says which does not.
 """
 
 from __future__ import annotations
@@ -196,7 +196,9 @@ class _File:
             return
         what = f"the public notes of '{name}'"
         if start + at + 4 > end:
-            raise self._wrong(f"has {end - start} bytes of public notes, and those of '{name}' at {at}")
+            raise self._wrong(
+                f"has {end - start} bytes of public notes, and those of '{name}' at {at}"
+            )
         size = self._number(start + at, end, what)
         # Apple's tools count these four bytes as part of the list, or do not.
         last = min(start + at + 4 + size, end)

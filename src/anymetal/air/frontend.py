@@ -10,7 +10,7 @@ from anymetal.air.container import Metallib
 from anymetal.air.llvm import disassembled
 from anymetal.air.metadata import read_notes
 from anymetal.air.program import constants_of, make_program
-from anymetal.errors import MetallibError, Unsuitable
+from anymetal.errors import Unsuitable
 from anymetal.ir import parse
 from anymetal.nouns import (
     FunctionConstant,
@@ -71,9 +71,4 @@ class AirFrontend:
         if target.name != "cpu":
             raise Unsuitable("it comes from a metallib, which runs on processors only")
         function = self.library(source).function(kernel)
-        try:
-            return make_program(function, constants, target, optimise=optimise, lines=lines)
-        except RuntimeError as error:
-            if isinstance(error, MetallibError):
-                raise
-            raise MetallibError(f"kernel '{kernel}': {error}") from error
+        return make_program(function, constants, target, optimise=optimise, lines=lines)

@@ -27,7 +27,10 @@ _FAMILIES = (
     (re.compile(r"air\.(simd|quad)_"), "collective"),
     (re.compile(r"air\.atomic\.(global|local)\."), "atomic"),
     (re.compile(r"am\.air\.dot\."), "math"),
-    (re.compile(r"am\.air\.|air\.(wg|simdgroup|get|is_uniform|normalize|load|store)[._]"), "machine"),
+    (
+        re.compile(r"am\.air\.|air\.(wg|simdgroup|get|is_uniform|normalize|load|store)[._]"),
+        "machine",
+    ),
     (re.compile(r"air\.atomic\.fence$|am_group_main$"), "machine"),
     (re.compile(r"air\.\w+(\.[su])?\.i\d+$"), "integer"),
     (re.compile(r"air\."), "math"),
@@ -82,7 +85,9 @@ class Family:
             if name in seen or not (name in self.functions or name in self._symbols):
                 continue
             seen.add(name)
-            text = _linkable(self.functions[name]) if name in self.functions else self._symbols[name]
+            text = (
+                _linkable(self.functions[name]) if name in self.functions else self._symbols[name]
+            )
             lines.append(text)
             waiting += [found.strip('"') for found in _NAME.findall(text)]
         lines += self._named

@@ -58,7 +58,7 @@ def linked(text: str, support: Iterable[str], *, optimise: bool) -> str:
     """The module with what it needs; optimised, everything is in one function."""
     llvm = _binding()
     with _lock:
-        module = _linked(text, support)
+        module = _linked(text.replace(_HINT, _HIDDEN), support)
         if optimise:
             builder = _builder()
             first = llvm.create_new_module_pass_manager()
@@ -67,7 +67,16 @@ def linked(text: str, support: Iterable[str], *, optimise: bool) -> str:
             first.add_global_dead_code_eliminate_pass()
             _run(first, module, builder)
             _run(builder.getModulePassManager(), module, builder)
-        return str(module)
+        return _with_hints(str(module))
+
+
+# What an author says about unrolling is for later passes; told now, LLVM complains of loops that it
+# was not to unroll.
+_HINT, _HIDDEN = "llvm.loop.unroll.", "anymetal.loop.unroll."
+
+
+def _with_hints(text: str) -> str:
+    return text.replace(_HIDDEN, _HINT)
 
 
 def evaluated(text: str, support: Iterable[str]) -> str:
@@ -88,7 +97,13 @@ def evaluated(text: str, support: Iterable[str]) -> str:
 def _linked(text: str, support: Iterable[str]) -> Any:
     llvm = _binding()
     context = llvm.create_context()
-    module = llvm.parse_assembly(text, context)
-    for other in support:
-        module.link_in(llvm.parse_assembly(other, context))
+    try:
+        module = llvm.parse_assembly(text, context)
+        for other in support:
+            module.link_in(llvm.parse_assembly(other, context))
+    except RuntimeError as error:
+        raise MetallibError(
+            f"what was made of a kernel of a metallib is no IR: {str(error).strip()}\n"
+            "This is a fault of anymetal; please report it with the kernel's name."
+        ) from None
     return module

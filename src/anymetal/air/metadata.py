@@ -217,17 +217,20 @@ def _buffer(nodes: Mapping[str, Node], row: _Row, argument: Argument) -> Argumen
 
 
 def _fields(nodes: Mapping[str, Node], items: Node) -> list[Field]:
-    """Rows of offset, size, array length, type and name; a nested struct's node follows."""
+    """Rows of offset, size, array length, type and name. The node of a nested struct stands before
+    its row, the place of a pointer in an argument buffer behind it."""
     found: list[Field] = []
     at = 0
-    while at + 5 <= len(items):
+    while at < len(items):
+        inner: tuple[Field, ...] = ()
+        if _word(items[at]) == "air.struct_type_info":
+            inner = tuple(_fields(nodes, nodes[items[at + 1]]))
+            at += 2
         offset, size, length = (_number(item) for item in items[at : at + 3])
         type_, name = (_word(item) or "" for item in items[at + 3 : at + 5])
         at += 5
-        inner: tuple[Field, ...] = ()
-        while at < len(items) and (_word(items[at]) or "").startswith("air."):
-            if _word(items[at]) == "air.struct_type_info":
-                inner = tuple(_fields(nodes, nodes[items[at + 1]]))
+        if items[at : at + 1] == ['!"air.indirect_argument"']:
+            type_ += "*" if items[at + 1].startswith("!") else ""
             at += 2
         shape = (length,) if length else ()
         found.append(Field(name, metal_type(type_), offset, size, shape, inner))

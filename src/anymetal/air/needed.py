@@ -69,9 +69,7 @@ class Needed:
         self._declared |= dict(zip(written.needs, declarations, strict=True))
 
     def _unknown(self, name: str) -> MetallibError:
-        return MetallibError(
-            f"kernel '{self._kernel}' calls {name}, which anymetal does not know"
-        )
+        return MetallibError(f"kernel '{self._kernel}' calls {name}, which anymetal does not know")
 
     @property
     def definitions(self) -> list[str]:

@@ -95,9 +95,7 @@ def _is_present(noted: Noted, computed: Mapping[str, str]) -> bool:
     return not computed.get(noted.predicate, "i8 0").endswith(" 0")
 
 
-def _module_text(
-    rewritten: Rewritten, needed: Needed, thunk: str, *, with_places: bool
-) -> str:
+def _module_text(rewritten: Rewritten, needed: Needed, thunk: str, *, with_places: bool) -> str:
     """All that is not in our headers, as one module."""
     nodes = _Nodes() if with_places else None
     attributes = f"alwaysinline convergent nounwind {needed.attributes}"
@@ -172,9 +170,7 @@ def _kept(attributes: Sequence[str]) -> list[str]:
     return [word for word in attributes if word.startswith(("byval", "sret"))]
 
 
-def _entry(
-    kernel: str, notes: Notes, function: RewrittenFunction, places: AirMap
-) -> EntryPoint:
+def _entry(kernel: str, notes: Notes, function: RewrittenFunction, places: AirMap) -> EntryPoint:
     position = places.position(function.number, 1) or Position(kernel, 1, 1)
     parameters = tuple(_parameter(one, position) for one in notes.parameters)
     return EntryPoint(kernel, kernel, parameters, position, notes.max_threads)

@@ -258,4 +258,3 @@ def _expressions(line: str) -> Iterator[tuple[int, int, str]]:
             if match[1] in ("add", "sub"):  # the second type goes
                 text = re.sub(r", i\d+ ", ", ", text)
             yield match.start(), end, text
-

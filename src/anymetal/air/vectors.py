@@ -165,4 +165,3 @@ def _memory(body: _Body, operation: str, element: str) -> tuple[str, list[tuple[
     name = f"am.air.simdgroup_matrix_8x8_{operation}.{element}"
     rest = body.parts(first + 1) + body.parts(first + 2) + body.parts(first + 3)
     return name, given + rest
-

@@ -1,4 +1,4 @@
-"""One kernel of a Metal file, called as the command line describes and checked."""
+"""One kernel of a Metal file or a metallib, called as the command line describes and checked."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from anymetal.checker.context import ActiveCheck
 from anymetal.checker.report import Report
 from anymetal.cli.kernel_arguments import Value, parse_arguments, parse_number, parse_sizes
 from anymetal.cli.sources import Options, source_of
+from anymetal.engines.compiler import Compiler
 from anymetal.launch.kernel import Kernel
-from anymetal.launch.shader import compile_shader
-from anymetal.nouns import Scalar
+from anymetal.launch.shader import ShaderLibrary, compile_shader
+from anymetal.nouns import MetallibSource, Scalar, Source
+
+_MOST_LISTED = 100
 
 
 @dataclass(frozen=True)
@@ -63,17 +66,23 @@ def prepared(call: KernelCall) -> PreparedCall:
     threads = parse_sizes("--threads", call.threads) if call.threads else None
     group_size = parse_sizes("--group-size", call.group_size) if call.group_size else None
     memory = {int(slot): int(size) for slot, size in _pairs("--memory", call.threadgroup_memory)}
-    library = compile_shader(
-        source.text,
-        name=source.name,
-        include_dirs=source.include_dirs,
-        defines=dict(source.defines),
-    )
+    library = _library(source)
     name = call.kernel or _only_kernel(call.file, dir(library))
     kernel = library.specialize(name, _constants(call.constants))
     keywords = {"threads": threads, "group_size": group_size, "threadgroup_memory": memory or None}
     given = {keyword: value for keyword, value in keywords.items() if value is not None}
     return PreparedCall(kernel, arguments, given)
+
+
+def _library(source: Source) -> ShaderLibrary:
+    if isinstance(source, MetallibSource):
+        return ShaderLibrary(Compiler(source))
+    return compile_shader(
+        source.text,
+        name=source.name,
+        include_dirs=source.include_dirs,
+        defines=dict(source.defines),
+    )
 
 
 def launch(call: KernelCall, report: Report, nan: bool) -> None:
@@ -86,7 +95,8 @@ def launch(call: KernelCall, report: Report, nan: bool) -> None:
 
 def _only_kernel(file: Path, names: Sequence[str]) -> str:
     if len(names) != 1:
-        known = ", ".join(names) or "none"
+        known = ", ".join(names[:_MOST_LISTED]) or "none"
+        known += ", ..." if len(names) > _MOST_LISTED else ""
         raise typer.BadParameter(f"{file} has {len(names)} kernels: pass --kernel, one of {known}")
     return names[0]
 

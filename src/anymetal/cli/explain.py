@@ -10,19 +10,21 @@ from rich.console import Console
 from rich.table import Table
 
 from anymetal.cli.sources import Options, source_of
-from anymetal.cli.verbs.kernels import executable_of
+from anymetal.cli.verbs.kernels import chosen_kernels, executable_of
 from anymetal.engines.compiler import Compiler
 from anymetal.errors import AnymetalError, EngineError
 
 Row = dict[str, str]
 
 
-def show_engines(console: Console, path: Path, options: Options, as_json: bool) -> bool:
+def show_engines(
+    console: Console, path: Path, options: Options, as_json: bool, pattern: str | None = None
+) -> bool:
     """Print the engine of each kernel; False when the file does not compile."""
     try:
         compiler = Compiler(source_of(path, options))
         with nullcontext() if as_json else console.status("compiling"):
-            rows = [explain(compiler, name) for name in compiler.outline.kernels]
+            rows = [explain(compiler, name) for name in chosen_kernels(compiler, pattern)]
     except AnymetalError as error:
         console.print(str(error), markup=False, highlight=False)
         return False

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-_KERNEL = "One kernel of a Metal file"
+_KERNEL = "One kernel of a Metal file or a metallib"
 
 
 def of_kernel(*words: str, metavar: str, help: str) -> Any:
@@ -38,5 +38,8 @@ Output = Annotated[
 Seed = Annotated[int, of_kernel(metavar="N", help="of random arguments")]
 Include = Annotated[
     list[Path] | None, of_kernel("-I", metavar="DIR", help="a directory with headers")
+]
+Library = Annotated[
+    str | None, of_kernel(metavar="NAME", help="which metallib of a wheel or dynamic library")
 ]
 Define = Annotated[list[str] | None, of_kernel("-D", metavar="NAME=VALUE", help="a macro")]

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from anymetal.air.archive import SUFFIXES, metallib_source
 from anymetal.nouns import Source
 
 Include = Annotated[
@@ -26,13 +27,19 @@ _HEAD = re.compile(
 
 @dataclass(frozen=True)
 class Options:
-    """What -I and -D gave."""
+    """What -I, -D and --library gave."""
 
     include_dirs: tuple[Path, ...] = ()
     defines: tuple[tuple[str, str], ...] = ()
+    library: str | None = None
 
     @classmethod
-    def parse(cls, include: Sequence[Path] | None, define: Sequence[str] | None) -> Options:
+    def parse(
+        cls,
+        include: Sequence[Path] | None,
+        define: Sequence[str] | None,
+        library: str | None = None,
+    ) -> Options:
         for place in include or ():
             if not place.is_dir():
                 raise typer.BadParameter(f"-I {place}: no such directory")
@@ -43,6 +50,7 @@ class Options:
         return cls(
             tuple(place.absolute() for place in include or ()),
             tuple((name, value if separator else "1") for name, separator, value in pairs),
+            library,
         )
 
 
@@ -57,8 +65,26 @@ class Diagnostic:
     message: str
 
 
+Library = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="which metallib of a wheel or dynamic library"),
+]
+
+
+def is_binary(path: object) -> bool:
+    """Whether a path is that of compiled kernels: a metallib, or a file that holds some."""
+    return Path(str(path)).suffix in SUFFIXES
+
+
+def is_kernel_file(path: object) -> bool:
+    """Whether a path is that of kernels: source, or what Apple's compiler made of it."""
+    return Path(str(path)).suffix == ".metal" or is_binary(path)
+
+
 def source_of(path: Path, options: Options) -> Source:
     """The file as a Source; headers beside it are found without -I."""
+    if is_binary(path):
+        return metallib_source(path, options.library)
     return Source(
         text=path.read_text(),
         name=str(path),

@@ -15,6 +15,7 @@ import typer
 
 from anymetal.cli.checked_kernel import KernelCall, prepared
 from anymetal.cli.kernel_arguments import parse_arguments
+from anymetal.cli.sources import is_kernel_file
 from anymetal.evidence.own import Own
 
 _SEPARATOR = "::"
@@ -22,13 +23,13 @@ _SEPARATOR = "::"
 
 def is_own(word: str) -> bool:
     """Whether a word names something of the user's, and no operator."""
-    return _SEPARATOR in word or Path(word).suffix in (".metal", ".py")
+    return _SEPARATOR in word or Path(word).suffix == ".py" or is_kernel_file(word)
 
 
 def own_target(word: str, call: KernelCall, baseline: str | None, device: torch.device) -> Own:
     """What a command line names, with the arguments that it gives."""
     other = function_called(baseline) if baseline else None
-    if Path(word).suffix == ".metal":
+    if is_kernel_file(word):
         if not Path(word).is_file():
             raise typer.BadParameter(f"no such file: {word}")
         return _kernel_target(replace(call, file=Path(word)), other, device)

@@ -73,6 +73,11 @@ class Compiler:
         """The text that places in a kernel refer to."""
         return self._frontend.text(self.source, kernel)
 
+    def program(self, kernel: str, constants: Mapping[str, Scalar]) -> Program:
+        """One kernel before any engine has seen it, for the first of them."""
+        target = choose.checking_target()
+        return self._frontend.program(self.source, kernel, constants, target, optimise=True)
+
     def compile(
         self,
         kernel: str,

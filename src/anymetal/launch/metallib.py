@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from pathlib import Path
 
-from anymetal.air.archive import pick
+from anymetal.air.archive import metallib_source
 from anymetal.engines.compiler import Compiler
 from anymetal.launch.shader import ShaderLibrary
-from anymetal.nouns import MetallibSource
 
 
 def load_metallib(
@@ -24,20 +21,3 @@ def load_metallib(
     """
     found = metallib_source(source, None if library is None else str(library))
     return ShaderLibrary(Compiler(found))
-
-
-def metallib_source(
-    source: str | os.PathLike[str] | bytes | bytearray, library: str | None
-) -> MetallibSource:
-    """The one metallib that is meant, as a Source."""
-    if isinstance(source, bytes | bytearray):
-        name, data = "<metallib>", bytes(source)
-    elif isinstance(source, str | os.PathLike):
-        name, data = str(source), Path(source).read_bytes()
-    else:
-        raise TypeError(
-            f"load_metallib takes a path or bytes, not {type(source).__name__}: {source!r:.60}"
-        )
-    found = pick(data, name, library)
-    shown = name if found.name == name else f"{name}::{found.name}"
-    return MetallibSource(hashlib.sha256(found.data).hexdigest(), name=shown, data=found.data)

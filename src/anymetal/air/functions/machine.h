@@ -36,25 +36,26 @@ AIR(uchar, air_predicate, "air.normalize_function_constant_predicate.i8", uchar 
 }
 
 // Memory that the host sees at once: every access of ours is.
-#define AIR_COHERENT(KIND, T)                                                                     \
-  AIR(T, air_coherent_load_##T, "air.load.system_coherent.volatile." KIND, volatile T* place) {   \
-    T value;                                                                                      \
-    __atomic_load(place, &value, __ATOMIC_RELAXED);                                               \
-    return value;                                                                                 \
-  }                                                                                               \
-  AIR(void, air_coherent_store_##T, "air.store.system_coherent.volatile." KIND, T value,          \
-      volatile T* place) {                                                                        \
-    __atomic_store(place, &value, __ATOMIC_RELAXED);                                              \
+#define AIR_COHERENT(KIND, T)                                                                   \
+  AIR(T, air_coherent_load_##T, "air.load.system_coherent.volatile." KIND, volatile T* place) { \
+    T value;                                                                                    \
+    __atomic_load(place, &value, __ATOMIC_RELAXED);                                             \
+    return value;                                                                               \
+  }                                                                                             \
+  AIR(void, air_coherent_store_##T, "air.store.system_coherent.volatile." KIND, T value,        \
+      volatile T* place) {                                                                      \
+    __atomic_store(place, &value, __ATOMIC_RELAXED);                                            \
   }
 AIR_COHERENT("i32.p1i32", uint)
 AIR_COHERENT("f32.p1f32", float)
 
-// ---- What am_thread_main hands to a kernel's parameters -------------------------------------------
+// ---- What am_thread_main hands to a kernel's parameters
+// -------------------------------------------
 
 AIR(char*, air_dynamic_memory, "am.air.dynamic_memory", am_thread* self, uint index) {
   return self->group->dynamic_memory[index];
 }
-#define AIR_BUILTIN(NAME)                                                                          \
+#define AIR_BUILTIN(NAME)                                                                        \
   AIR(uint, air_##NAME##_0, "am.air." #NAME ".0", am_thread* self) { return am_##NAME(self).x; } \
   AIR(uint, air_##NAME##_1, "am.air." #NAME ".1", am_thread* self) { return am_##NAME(self).y; } \
   AIR(uint, air_##NAME##_2, "am.air." #NAME ".2", am_thread* self) { return am_##NAME(self).z; }

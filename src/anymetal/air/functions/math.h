@@ -2,13 +2,13 @@
 // there is none on bfloat.
 #include "air.h"
 
-#define AIR_1(NAME)                                                                        \
-  AIR(float, air_##NAME##_f32, "air." #NAME ".f32", float x) { return metal::NAME(x); }    \
+#define AIR_1(NAME)                                                                     \
+  AIR(float, air_##NAME##_f32, "air." #NAME ".f32", float x) { return metal::NAME(x); } \
   AIR(half, air_##NAME##_f16, "air." #NAME ".f16", half x) { return metal::NAME(x); }
-#define AIR_FAST_1(NAME)                                            \
+#define AIR_FAST_1(NAME)                                                 \
   AIR(float, air_fast_##NAME##_f32, "air.fast_" #NAME ".f32", float x) { \
-    return metal::fast::NAME(x);                                    \
-  }                                                                 \
+    return metal::fast::NAME(x);                                         \
+  }                                                                      \
   AIR(half, air_fast_##NAME##_f16, "air.fast_" #NAME ".f16", half x) { return metal::NAME(x); }
 #define AIR_2(NAME)                                                     \
   AIR(float, air_##NAME##_f32, "air." #NAME ".f32", float x, float y) { \
@@ -53,12 +53,12 @@ AIR(float, air_fast_saturate_f32, "air.fast_saturate.f32", float x) { return met
 AIR_FAST_3(clamp)
 
 // A second result goes where a pointer says.
-#define AIR_OUT(NAME, OUT, KIND, T)                                                  \
-  AIR(T, air_##NAME##_##T, "air." #NAME "." KIND, T x, OUT* second) {                \
-    return metal::NAME(x, *second);                                                  \
-  }                                                                                  \
-  AIR(T, air_fast_##NAME##_##T, "air.fast_" #NAME "." KIND, T x, OUT* second) {      \
-    return metal::NAME(x, *second);                                                  \
+#define AIR_OUT(NAME, OUT, KIND, T)                                             \
+  AIR(T, air_##NAME##_##T, "air." #NAME "." KIND, T x, OUT* second) {           \
+    return metal::NAME(x, *second);                                             \
+  }                                                                             \
+  AIR(T, air_fast_##NAME##_##T, "air.fast_" #NAME "." KIND, T x, OUT* second) { \
+    return metal::NAME(x, *second);                                             \
   }
 AIR_OUT(sincos, float, "f32", float)
 AIR_OUT(sincos, half, "f16", half)

@@ -25,6 +25,7 @@ from anymetal.cli.kernel_options import (
     GroupSize,
     Include,
     KernelName,
+    Library,
     MemorySizes,
     Seed,
     Threads,
@@ -121,13 +122,14 @@ def bench(
     memory: MemorySizes = None,
     constant: Constants = None,
     seed: Seed = 0,
+    library: Library = None,
     include: Include = None,
     define: Define = None,
 ) -> None:
     """Time operators beside torch's own and the naive composition; a wrong result gets no time.
 
-    A function of yours, FILE.py::NAME, or a kernel, FILE.metal, is timed with the arguments that
-    --arg gives, beside --baseline.
+    A function of yours, FILE.py::NAME, or a kernel, FILE.metal or FILE.metallib, is timed with the
+    arguments that --arg gives, beside --baseline.
     """
     check_writable(history=append_to, plot=plot_to, verdict=verdict_to)
     outputs = Outputs(append_to, plot_to, compare, as_json)
@@ -139,7 +141,7 @@ def bench(
             raise typer.BadParameter("operators and files of yours are timed in runs of their own")
         call = KernelCall(
             file=Path(),
-            options=Options.parse(include, define),
+            options=Options.parse(include, define, library),
             kernel=kernel,
             arguments=arg or [],
             threads=threads,

@@ -21,13 +21,14 @@ from anymetal.cli.kernel_options import (
     GroupSize,
     Include,
     KernelName,
+    Library,
     MemorySizes,
     Output,
     Seed,
     Threads,
 )
 from anymetal.cli.publish import Files, publish
-from anymetal.cli.sources import Options
+from anymetal.cli.sources import Options, is_kernel_file
 from anymetal.errors import AnymetalError
 
 _FAILED, _USAGE = 1, 2
@@ -41,19 +42,15 @@ class CheckCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.allow_interspersed_args = False
         found, *_ = self.make_parser(ctx).parse_args(list(args))
-        ctx.allow_interspersed_args = is_metal(found.get("target"))
+        ctx.allow_interspersed_args = is_kernel_file(found.get("target"))
         return super().parse_args(ctx, args)
-
-
-def is_metal(target: object) -> bool:
-    return Path(str(target)).suffix == ".metal"
 
 
 def _of_report(*words: str, metavar: str, help: str) -> Any:
     return typer.Option(*words, metavar=metavar, help=help, rich_help_panel=_REPORT)
 
 
-_TARGET = typer.Argument(metavar="SCRIPT|MODULE|FILE.metal", help="what to run")
+_TARGET = typer.Argument(metavar="SCRIPT|MODULE|FILE.metal|FILE.metallib", help="what to run")
 _ARGUMENTS = typer.Argument(metavar="ARGS", help="arguments of the program")
 _MODULE = typer.Option("-m", help="run a module, as python -m does")
 _MPS = typer.Option("--mps", help="give torch a virtual mps device")
@@ -89,6 +86,7 @@ def check(
     constant: Constants = None,
     output: Output = None,
     seed: Seed = 0,
+    library: Library = None,
     include: Include = None,
     define: Define = None,
 ) -> None:
@@ -102,16 +100,16 @@ def check(
     options = _options(strict, nan, severity or [])
     if not module and not Path(target).exists():
         raise typer.BadParameter(f"no such file: {target}")
-    if module or not is_metal(target):
+    if module or not is_kernel_file(target):
         if kernel or arg:
-            raise typer.BadParameter("--kernel and --arg go with a .metal file")
+            raise typer.BadParameter("--kernel and --arg go with a .metal file or a metallib")
         program = Program(target, arguments or [], module, mps)
         raise typer.Exit(check_program(program, files, options))
     if arguments:
         raise typer.BadParameter(f"{arguments[0]}: pass arguments of the kernel with --arg")
     call = KernelCall(
         file=Path(target),
-        options=Options.parse(include, define),
+        options=Options.parse(include, define, library),
         kernel=kernel,
         arguments=arg or [],
         threads=threads,

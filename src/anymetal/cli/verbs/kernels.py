@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,19 +15,26 @@ from rich.table import Table
 
 from anymetal.cli.screen import Json, finish
 from anymetal.cli.screen import console as the_console
-from anymetal.cli.sources import Define, Include, Options, source_of
+from anymetal.cli.sources import Define, Include, Library, Options, is_binary, source_of
 from anymetal.engines.choose import REFERENCE
 from anymetal.engines.compiler import Compiler
 from anymetal.engines.contract import PLAIN, Executable
 from anymetal.errors import AnymetalError, UnsetConstantError
-from anymetal.nouns import Argument, FunctionConstant
+from anymetal.nouns import Argument, FunctionConstant, Scalar
 
 app = typer.Typer()
+_MOST_DESCRIBED = 100  # each kernel of a metallib takes a tenth of a second
 
 
 @app.command()
 def kernels(
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="a Metal file")],
+    file: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="a Metal file or a metallib")
+    ],
+    kernel: Annotated[
+        str | None, typer.Option(metavar="PATTERN", help="only these: softmax, *_float")
+    ] = None,
+    library: Library = None,
     include: Include = None,
     define: Define = None,
     as_json: Json = False,
@@ -34,28 +42,52 @@ def kernels(
         bool, typer.Option("--explain", help="the engine that each kernel gets, and why")
     ] = False,
 ) -> None:
-    """Show the kernels in a file: parameters and threadgroup memory."""
+    """Show the kernels in a file: parameters and threadgroup memory.
+
+    Of a large metallib these are shown for the kernels that --kernel names; without it, the names.
+    """
     from anymetal.cli.explain import show_engines  # noqa: PLC0415  (it imports this file)
 
     show = show_engines if explain else show_kernels
-    finish(show(the_console(), file, Options.parse(include, define), as_json))
+    finish(show(the_console(), file, Options.parse(include, define, library), as_json, kernel))
 
 
-def show_kernels(console: Console, path: Path, options: Options, as_json: bool) -> bool:
+def show_kernels(
+    console: Console, path: Path, options: Options, as_json: bool, pattern: str | None = None
+) -> bool:
     """Print the kernels of a file; False when it does not compile."""
     try:
         compiler = Compiler(source_of(path, options))
+        names = chosen_kernels(compiler, pattern)
+        if pattern is None and is_binary(path) and len(names) > _MOST_DESCRIBED:
+            print(json.dumps({"kernels": names}, indent=2) if as_json else "\n".join(names))
+            return True
         with nullcontext() if as_json else console.status("compiling"):
-            rows = [describe(compiler, name) for name in compiler.outline.kernels]
+            rows = [describe(compiler, name) for name in names]
+        constants = _constants(compiler, names)
     except AnymetalError as error:
         console.print(str(error), markup=False, highlight=False)
         return False
-    constants = list(compiler.outline.constants)
     if as_json:
         print(json.dumps(_as_data(rows, constants), indent=2))
         return True
     _print(console, path, rows, constants)
     return True
+
+
+def chosen_kernels(compiler: Compiler, pattern: str | None) -> list[str]:
+    """The kernels that a pattern names, all without one."""
+    names = compiler.outline.kernels
+    found = [name for name in names if pattern is None or fnmatchcase(name, pattern)]
+    if names and not found:
+        raise typer.BadParameter(f"--kernel {pattern}: none of {len(names)} kernels is called so")
+    return found
+
+
+def _constants(compiler: Compiler, names: list[str]) -> list[FunctionConstant]:
+    """The function constants of these kernels, each once."""
+    found = (one for name in names for one in compiler.constants_of(name))
+    return list({(one.name, one.index): one for one in found}.values())
 
 
 def describe(compiler: Compiler, name: str) -> dict[str, Any]:
@@ -74,10 +106,13 @@ def executable_of(compiler: Compiler, name: str, engine: str = "") -> Executable
     try:
         return compiler.compile(name, {}, PLAIN, engine)
     except UnsetConstantError:
-        # With true and 1, no parameter vanishes.
-        declared = compiler.constants_of(name)
-        constants = {one.name: True if one.type == "bool" else 1 for one in declared}
-        return compiler.compile(name, constants, PLAIN, engine)
+        return compiler.compile(name, set_constants(compiler, name), PLAIN, engine)
+
+
+def set_constants(compiler: Compiler, name: str) -> dict[str, Scalar]:
+    """All function constants of a kernel: with true and 1, no parameter vanishes."""
+    declared = compiler.constants_of(name)
+    return {one.name: True if one.type == "bool" else 1 for one in declared}
 
 
 def place_of(argument: Argument) -> str:

@@ -22,11 +22,13 @@ from anymetal.cli.sources import (
     Define,
     Diagnostic,
     Include,
+    Library,
     Options,
     diagnostics_of,
+    is_binary,
     source_of,
 )
-from anymetal.cli.verbs.kernels import executable_of
+from anymetal.cli.verbs.kernels import executable_of, set_constants
 from anymetal.engines.choose import REFERENCE, checking_target
 from anymetal.engines.compiler import Compiler
 from anymetal.engines.registry import METAL
@@ -46,8 +48,10 @@ app = typer.Typer()
 @app.command()
 def lint(
     files: Annotated[
-        list[Path], typer.Argument(exists=True, help="Metal files, and directories of them")
+        list[Path],
+        typer.Argument(exists=True, help="Metal files, directories of them, and metallibs"),
     ],
+    library: Library = None,
     include: Include = None,
     define: Define = None,
     as_json: Json = False,
@@ -59,7 +63,7 @@ def lint(
     ] = False,
 ) -> None:
     """Compile every kernel in the files; the exit status is 1 when one has an error."""
-    options = Options.parse(include, define)
+    options = Options.parse(include, define, library)
     reports = lint_files(metal_files(files), options, full)
     if as_json:
         print(json.dumps(as_data(reports), indent=2))
@@ -129,6 +133,8 @@ def lint_file(
     """Compile every kernel of one file."""
     step(path.name, 0, 1)
     report = FileReport(str(path))
+    if is_binary(path):
+        return _lint_metallib(report, path, options, full, step)
     try:
         prepared = METAL.prepared(source_of(path, options))
     except (AnymetalError, UnicodeDecodeError) as error:
@@ -153,6 +159,28 @@ def lint_file(
             raise_problems(problems, prepared.source_map.excerpt)
         except AnymetalError as error:
             return report.with_error(error, list(wrong))
+    return report
+
+
+def _lint_metallib(
+    report: FileReport, path: Path, options: Options, full: bool, step: Step
+) -> FileReport:
+    """Whether each kernel of a metallib can be made a program, or with `full` code."""
+    try:
+        compiler = Compiler(source_of(path, options))
+    except AnymetalError as error:
+        return report.with_error(error, ())
+    names = compiler.outline.kernels
+    report = replace(report, kernels=len(names))
+    for number, name in enumerate(names):
+        step(name, number, len(names))
+        try:
+            if full:
+                executable_of(compiler, name, REFERENCE)
+            else:
+                compiler.program(name, set_constants(compiler, name))
+        except AnymetalError as error:
+            report = report.with_error(error, [name])
     return report
 
 

@@ -20,13 +20,14 @@ from anymetal.cli.kernel_options import (
     GroupSize,
     Include,
     KernelName,
+    Library,
     MemorySizes,
     Seed,
     Threads,
 )
 from anymetal.cli.screen import Json
-from anymetal.cli.sources import Options
-from anymetal.cli.verbs.check import CheckCommand, is_metal
+from anymetal.cli.sources import Options, is_kernel_file
+from anymetal.cli.verbs.check import CheckCommand
 from anymetal.errors import AnymetalError
 from anymetal.launch.handing import handed_to
 from anymetal.profiler.collect import Profile, profile
@@ -40,7 +41,9 @@ _USAGE, _NOTHING_LAUNCHED = 2, 5
 
 @app.command("profile", cls=CheckCommand)
 def profile_command(
-    target: Annotated[str, typer.Argument(metavar="SCRIPT|FILE.metal", help="what to run")],
+    target: Annotated[
+        str, typer.Argument(metavar="SCRIPT|FILE.metal|FILE.metallib", help="what to run")
+    ],
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="ARGS", help="arguments of the program")
     ] = None,
@@ -56,6 +59,7 @@ def profile_command(
     memory: MemorySizes = None,
     constant: Constants = None,
     seed: Seed = 0,
+    library: Library = None,
     include: Include = None,
     define: Define = None,
 ) -> None:
@@ -66,10 +70,10 @@ def profile_command(
     check_writable(html=html)
     if not Path(target).exists():
         raise typer.BadParameter(f"no such file: {target}")
-    if is_metal(target):
+    if is_kernel_file(target):
         call = KernelCall(
             file=Path(target),
-            options=Options.parse(include, define),
+            options=Options.parse(include, define, library),
             kernel=kernel,
             arguments=arg or [],
             threads=threads,
@@ -82,7 +86,7 @@ def profile_command(
         found, status = _profiled_kernel(call)
     else:
         if kernel or arg:
-            raise typer.BadParameter("--kernel and --arg go with a .metal file")
+            raise typer.BadParameter("--kernel and --arg go with a .metal file or a metallib")
         found, status = _profiled_program(Program(target, arguments or [], mps=mps))
     _publish(found.kernels, html, as_json)
     raise typer.Exit(status or (0 if found.kernels else _NOTHING_LAUNCHED))

@@ -1,0 +1,316 @@
+"""AIR written by hand in the shape that Apple's compiler gives it, and metallibs made of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import llvmlite.binding as llvm
+
+from anymetal.air.container import Constant, LibraryFunction, write_metallib
+
+HEAD = """target datalayout = "e-p:64:64:64-i64:64:64-v96:128:128-v128:128:128-n8:16:32"
+target triple = "air64_v26-apple-macosx14.0.0"
+"""
+
+
+def buffer(
+    number: int, name: str, type_: str = "float", *, space: int = 1, size: int = 4, more: str = ""
+) -> str:
+    """The node of a buffer: read-only in constant memory or where `more` does not say otherwise."""
+    access = "air.read" if space == 2 or "const" in more else "air.read_write"
+    reference = f'!"air.buffer_size", i32 {size}, ' if "reference" in more else ""
+    return (
+        f'!{{i32 {number}, !"air.buffer", {reference}!"air.location_index", i32 {number}, i32 1,'
+        f' !"{access}", !"air.address_space", i32 {space}, !"air.arg_type_size", i32 {size},'
+        f' !"air.arg_type_align_size", i32 {size}, !"air.arg_type_name", !"{type_}",'
+        f' !"air.arg_name", !"{name}"}}'
+    )
+
+
+def builtin(number: int, kind: str, name: str, type_: str = "uint") -> str:
+    return (
+        f'!{{i32 {number}, !"air.{kind}", !"air.arg_type_name", !"{type_}", !"air.arg_name",'
+        f' !"{name}"}}'
+    )
+
+
+def module(kernel: str, body: str, parameters: Sequence[str], more: str = "") -> str:
+    """A module with one kernel and its notes; `parameters` are their nodes."""
+    rows = "\n".join(f"!{100 + n} = {text}" for n, text in enumerate(parameters))
+    listed = ", ".join(f"!{100 + n}" for n in range(len(parameters)))
+    return f"""{HEAD}
+{body}
+!air.kernel = !{{!10}}
+!10 = !{{ptr @{kernel}, !11, !12}}
+!11 = !{{}}
+!12 = !{{{listed}}}
+{rows}
+{more}
+"""
+
+
+def function(
+    kernel: str,
+    text: str,
+    *,
+    air: tuple[int, int] = (2, 6),
+    constants: tuple[Constant, ...] = (),
+) -> LibraryFunction:
+    bitcode = llvm.parse_assembly(text, llvm.create_context()).as_bitcode()
+    return LibraryFunction(kernel, bitcode, air, (3, 1), constants=constants)
+
+
+def metallib(*functions: LibraryFunction) -> bytes:
+    return write_metallib(functions)
+
+
+# out[row] = mean(x[row]): each simdgroup sums, and one thread adds what two of them left.
+ROW_MEAN = module(
+    "row_mean",
+    """
+@_ZZ8row_meanE8partials = internal addrspace(3) global [32 x float] undef, align 4
+declare float @air.simd_sum.f32(float)
+declare void @air.wg.barrier(i32, i32)
+declare float @air.convert.f.f32.u.i32(i32)
+
+define void @row_mean(ptr addrspace(1) noundef "air-buffer-no-alias" %x, ptr addrspace(1) %out,
+    ptr addrspace(2) %columns, i32 %row, i32 %in_group, i32 %lane, i32 %simd, i32 %threads) {
+  %count = load i32, ptr addrspace(2) %columns, align 4
+  %start = mul nsw i32 %row, %count
+  br label %head
+
+head:
+  %column = phi i32 [ %in_group, %0 ], [ %next, %add ]
+  %own = phi float [ 0.0, %0 ], [ %more, %add ]
+  %inside = icmp ult i32 %column, %count
+  br i1 %inside, label %add, label %summed
+
+add:
+  %at = add i32 %start, %column
+  %wide = zext i32 %at to i64
+  %from = getelementptr inbounds float, ptr addrspace(1) %x, i64 %wide
+  %value = load float, ptr addrspace(1) %from, align 4
+  %more = fadd float %own, %value
+  %next = add nuw nsw i32 %column, %threads
+  br label %head, !llvm.loop !50
+
+summed:
+  %total = tail call float @air.simd_sum.f32(float %own)
+  %leads = icmp eq i32 %lane, 0
+  br i1 %leads, label %leave, label %together
+
+leave:
+  %place = zext i32 %simd to i64
+  %to = getelementptr inbounds [32 x float], ptr addrspace(3) @_ZZ8row_meanE8partials, i64 0,
+    i64 %place
+  store float %total, ptr addrspace(3) %to, align 4
+  br label %together
+
+together:
+  BARRIER
+  %first = icmp eq i32 %in_group, 0
+  br i1 %first, label %last, label %done
+
+last:
+  %a = load float, ptr addrspace(3) @_ZZ8row_meanE8partials, align 4
+  %b = load float, ptr addrspace(3) getelementptr inbounds ([32 x float], ptr addrspace(3)
+    @_ZZ8row_meanE8partials, i64 0, i64 1), align 4
+  %sum = fadd float %a, %b
+  %size = tail call float @air.convert.f.f32.u.i32(i32 %count)
+  %mean = fdiv float %sum, %size
+  %wide_row = zext i32 %row to i64
+  %result = getelementptr inbounds float, ptr addrspace(1) %out, i64 %wide_row
+  store float %mean, ptr addrspace(1) %result, align 4
+  br label %done
+
+done:
+  ret void
+}
+""",
+    [
+        buffer(0, "x", more="const"),
+        buffer(1, "out"),
+        buffer(2, "columns", "uint", space=2, more="reference"),
+        builtin(3, "threadgroup_position_in_grid", "row"),
+        builtin(4, "thread_position_in_threadgroup", "in_group"),
+        builtin(5, "thread_index_in_simdgroup", "lane"),
+        builtin(6, "simdgroup_index_in_threadgroup", "simd"),
+        builtin(7, "threads_per_threadgroup", "threads"),
+    ],
+    '!50 = distinct !{!50, !51}\n!51 = !{!"llvm.loop.mustprogress"}',
+)
+_BARRIER = "tail call void @air.wg.barrier(i32 2, i32 1)"
+RACING = ROW_MEAN.replace("BARRIER", "").replace("row_mean", "row_race")
+ROW_MEAN = ROW_MEAN.replace("BARRIER", _BARRIER)
+ROW_MEAN_SOURCE = """#include <metal_stdlib>
+using namespace metal;
+kernel void row_mean(device const float* x, device float* out, constant uint& columns,
+                     uint row [[threadgroup_position_in_grid]],
+                     uint in_group [[thread_position_in_threadgroup]],
+                     uint lane [[thread_index_in_simdgroup]],
+                     uint simd [[simdgroup_index_in_threadgroup]],
+                     uint threads [[threads_per_threadgroup]]) {
+  threadgroup float partials[32];
+  float own = 0;
+  for (uint column = in_group; column < columns; column += threads)
+    own += x[row * columns + column];
+  own = simd_sum(own);
+  if (lane == 0) partials[simd] = own;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (in_group == 0) out[row] = (partials[0] + partials[1]) / float(columns);
+}
+"""
+
+# out[i] = scale * x[i], and + bias[i] where a function constant says so; values have no names.
+SCALED = module(
+    "scaled",
+    """
+@_Z5scale.MTL_FC_INIT_3_f = internal addrspace(2) externally_initialized constant float undef,
+  section "air.fc_initializer", align 4
+@_Z8has_bias.MTL_FC_INIT_7_b = internal addrspace(2) externally_initialized constant i8 undef,
+  section "air.fc_initializer", align 1
+@_ZL5scale = internal addrspace(2) global float undef, align 4
+@_ZL8has_bias = internal addrspace(2) global i8 undef, align 1
+@__metal_implicit_fc_pred_0 = internal addrspace(2) global i8 0, align 1
+@llvm.global_ctors = appending global [1 x { i32, ptr, ptr }]
+  [{ i32, ptr, ptr } { i32 65535, ptr @init, ptr null }]
+declare i8 @air.normalize_function_constant_predicate.i8(i8)
+
+define internal void @init() section "air.static_init" {
+  %1 = load float, ptr addrspace(2) @_Z5scale.MTL_FC_INIT_3_f, align 4
+  store float %1, ptr addrspace(2) @_ZL5scale, align 4
+  %2 = load i8, ptr addrspace(2) @_Z8has_bias.MTL_FC_INIT_7_b, align 1
+  store i8 %2, ptr addrspace(2) @_ZL8has_bias, align 1
+  %3 = call i8 @air.normalize_function_constant_predicate.i8(i8 %2)
+  store i8 %3, ptr addrspace(2) @__metal_implicit_fc_pred_0, align 1
+  ret void
+}
+
+define void @scaled(ptr addrspace(1) %0, ptr addrspace(1) %1, ptr addrspace(1) %2, i32 %3) {
+  %5 = zext i32 %3 to i64
+  %6 = getelementptr inbounds float, ptr addrspace(1) %0, i64 %5
+  %7 = load float, ptr addrspace(1) %6, align 4
+  %8 = load float, ptr addrspace(2) @_ZL5scale, align 4
+  %9 = fmul float %7, %8
+  %10 = load i8, ptr addrspace(2) @_ZL8has_bias, align 1
+  %11 = icmp eq i8 %10, 0
+  br i1 %11, label %16, label %12
+
+12:
+  %13 = getelementptr inbounds float, ptr addrspace(1) %1, i64 %5
+  %14 = load float, ptr addrspace(1) %13, align 4
+  %15 = fadd float %9, %14
+  br label %16
+
+16:
+  %17 = phi float [ %9, %4 ], [ %15, %12 ]
+  %18 = getelementptr inbounds float, ptr addrspace(1) %2, i64 %5
+  store float %17, ptr addrspace(1) %18, align 4
+  ret void
+}
+""",
+    [
+        buffer(0, "x", more="const"),
+        buffer(1, "bias", more="const").replace(
+            '!"air.buffer"', '!"air.function_constant", !60, !"air.buffer"'
+        ),
+        buffer(2, "out"),
+        builtin(3, "thread_position_in_grid", "i"),
+    ],
+    """!air.function_constants = !{!61, !62}
+!60 = !{ptr addrspace(2) @__metal_implicit_fc_pred_0, !"bool", !"has_bias"}
+!61 = !{ptr addrspace(2) @_Z5scale.MTL_FC_INIT_3_f, !"float", !"scale", i32 3, i1 true}
+!62 = !{ptr addrspace(2) @_Z8has_bias.MTL_FC_INIT_7_b, !"bool", !"has_bias", i32 7, i1 true}""",
+)
+SCALED_CONSTANTS = (
+    Constant("scale", "float", 3, is_required=True),
+    Constant("has_bias", "bool", 7, is_required=True),
+)
+
+
+def matrices(air: tuple[int, int]) -> str:
+    """out = a * b for 8x8 matrices: how loads and stores are called depends on the version."""
+    strided = air >= (2, 8)
+    types = "<2 x i64>, <2 x i64>, <2 x i64>" if strided else "i64, <2 x i64>, i1"
+    given = (
+        "<2 x i64> <i64 8, i64 8>, <2 x i64> <i64 1, i64 8>, <2 x i64> zeroinitializer"
+        if strided
+        else "i64 8, <2 x i64> zeroinitializer, i1 false"
+    )
+    matrix, stem = "<64 x float>", "air.simdgroup_matrix_8x8"
+    product = f"{stem}_multiply_accumulate.v64f32.v64f32.v64f32.v64f32"
+    pointer = "ptr addrspace(1)"
+    return module(
+        "product",
+        f"""
+declare {matrix} @{stem}_load.v64f32.p1f32({pointer}, {types})
+declare void @{stem}_store.v64f32.p1f32({matrix}, {pointer}, {types})
+declare {matrix} @{product}({matrix}, {matrix}, {matrix})
+
+define void @product({pointer} %a, {pointer} %b, {pointer} %out) {{
+  %1 = call {matrix} @{stem}_load.v64f32.p1f32({pointer} %a, {given})
+  %2 = call {matrix} @{stem}_load.v64f32.p1f32({pointer} %b, {given})
+  %3 = shufflevector {matrix} %2, {matrix} poison, <2 x i32> <i32 0, i32 1>
+  %4 = shufflevector <2 x float> %3, <2 x float> poison, <64 x i32> <{_spread(64)}>
+  %5 = call {matrix} @{product}({matrix} %1, {matrix} %4, {matrix} zeroinitializer)
+  call void @{stem}_store.v64f32.p1f32({matrix} %5, {pointer} %out, {given})
+  ret void
+}}
+""",
+        [buffer(0, "a", more="const"), buffer(1, "b", more="const"), buffer(2, "out")],
+    )
+
+
+def _spread(count: int) -> str:
+    return ", ".join(["i32 0", "i32 1", *["i32 poison"] * (count - 2)])
+
+
+def calls(kernel: str, declared: str, line: str) -> str:
+    """out[i] = a function of x[i], which `line` computes as %y; float4 each."""
+    return module(
+        kernel,
+        f"""
+{declared}
+define void @{kernel}(ptr addrspace(1) %x, ptr addrspace(1) %out, <3 x i16> %position) {{
+  %i = extractelement <3 x i16> %position, i32 0
+  %wide = zext i16 %i to i64
+  %from = getelementptr inbounds <4 x float>, ptr addrspace(1) %x, i64 %wide
+  %v = load <4 x float>, ptr addrspace(1) %from, align 16
+  {line}
+  %to = getelementptr inbounds <4 x float>, ptr addrspace(1) %out, i64 %wide
+  store <4 x float> %y, ptr addrspace(1) %to, align 16
+  ret void
+}}
+""",
+        [
+            buffer(0, "x", "float4", size=16, more="const"),
+            buffer(1, "out", "float4", size=16),
+            builtin(2, "thread_position_in_grid", "position", "ushort3"),
+        ],
+    )
+
+
+# The same, with the author's places: as a library compiled with debug information has them.
+def with_debug_information(text: str, file: str, line: int) -> str:
+    """Every load gets one place of a file."""
+    found = [
+        f"{row}, !dbg !92" if re.search(r"(= load float|i64 0, i64 1\)).*, align 4$", row) else row
+        for row in text.split("\n")
+    ]
+    scoped = "\n".join(found).replace("i32 %threads) {", "i32 %threads) !dbg !91 {")
+    return (
+        scoped
+        + f"""
+!llvm.dbg.cu = !{{!90}}
+!llvm.module.flags = !{{!95}}
+!89 = !DIFile(filename: "{file}", directory: "/")
+!90 = distinct !DICompileUnit(language: DW_LANG_C_plus_plus, file: !89, emissionKind: FullDebug)
+!91 = distinct !DISubprogram(name: "k", scope: !89, file: !89, line: 1, type: !93, unit: !90,
+  spFlags: DISPFlagDefinition)
+!92 = !DILocation(line: {line}, column: 5, scope: !91)
+!93 = !DISubroutineType(types: !94)
+!94 = !{{}}
+!95 = !{{i32 2, !"Debug Info Version", i32 3}}
+"""
+    )
