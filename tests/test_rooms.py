@@ -25,6 +25,8 @@ ORDER = (
     "linalg",
     "ops",
     "policy",
+    "mlx",
+    "hub",
     "device",
     "launch",
     "checker",
@@ -36,7 +38,7 @@ ORDER = (
     "store",
     "machine",
 )
-FOUNDATION = ("nouns", "errors", "settings")
+FOUNDATION = ("nouns", "errors", "settings", "project")
 
 
 def room_of(module: str) -> str | None:

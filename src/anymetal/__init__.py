@@ -7,7 +7,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from anymetal import device, linalg, ops, optim, overrides, patch, testing, weights
+    from anymetal import (
+        device,
+        hub,
+        linalg,
+        mlx,
+        ops,
+        optim,
+        overrides,
+        patch,
+        testing,
+        weights,
+    )
     from anymetal.checker.context import check
     from anymetal.evidence.autotuning import autotune
     from anymetal.launch.declared import struct
@@ -26,9 +37,11 @@ __all__ = [
     "check",
     "compile_shader",
     "device",
+    "hub",
     "linalg",
     "load_library",
     "load_metallib",
+    "mlx",
     "ops",
     "optim",
     "overrides",
@@ -47,9 +60,11 @@ _PLACES = {
     "check": "anymetal.checker.context",
     "compile_shader": "anymetal.launch.shader",
     "device": None,
+    "hub": None,
     "linalg": None,
     "load_library": "anymetal.launch.shader",
     "load_metallib": "anymetal.launch.metallib",
+    "mlx": None,
     "ops": None,
     "optim": None,
     "overrides": None,

@@ -106,6 +106,14 @@ class PolicyError(AnymetalError, ValueError):
     """A launch policy is missing, or a file of policies has a mistake."""
 
 
+class ProjectError(AnymetalError, ValueError):
+    """`[tool.anymetal]` of a pyproject.toml has a mistake."""
+
+
+class BuildFileError(AnymetalError, ValueError):
+    """A build.toml of a kernel project has a mistake, or no Metal in it."""
+
+
 class KernelWarning(UserWarning):
     """Something in a source that compiles here and that Apple's compiler refuses."""
 

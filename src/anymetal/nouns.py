@@ -115,6 +115,7 @@ class Prepared:
     dependencies: tuple[tuple[str, str], ...]
     source_map: SourceMap
     warnings: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()  # what `#warning` says
 
 
 @dataclass(frozen=True)

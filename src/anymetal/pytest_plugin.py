@@ -92,6 +92,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    _check_files(config)
     if config.getoption("mps"):
         _mps_device()
     config.addinivalue_line(
@@ -111,9 +112,11 @@ def mps() -> torch.device:
 @pytest.fixture
 def metal_compare(request: pytest.FixtureRequest) -> Callable[..., Comparison]:
     """`anymetal.testing.compare`, failing the test where a case fails."""
+    from anymetal.evidence.judge import project_tolerance  # noqa: PLC0415
     from anymetal.testing import compare  # noqa: PLC0415
 
     def compared(*functions: Callable[..., Any], **options: Any) -> Comparison:
+        options.setdefault("tolerance", project_tolerance(request.config.rootpath))
         comparison = compare(*functions, **options, raises=False)
         request.node.add_report_section("call", "metal compare", str(comparison))
         comparison.raise_failures()
@@ -239,6 +242,18 @@ class Collector:
         for part in self._parts:
             whole.merge(report_from(part))
         return whole
+
+
+def _check_files(config: pytest.Config) -> None:
+    """A file that cannot be written is known before the tests have run."""
+    for name in ("json", "sarif"):
+        given = config.getoption(f"metal_check_{name}")
+        if given:
+            from anymetal.cli.files import writing_fault  # noqa: PLC0415
+
+            problem = writing_fault(Path(given))
+            if problem:
+                raise pytest.UsageError(f"--metal-check-{name} {given}: {problem}")
 
 
 def _mps_device() -> torch.device:

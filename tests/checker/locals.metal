@@ -19,6 +19,28 @@ KERNEL(wrong_scalar_sum) { float sum; for (int k = 0; k < 4; ++k) sum += x[k]; y
 
 KERNEL(wrong_scalar_branch) { float s; if (x[i] > 0) s = x[i]; y[i] = s; }
 
+KERNEL(wrong_rolling) {
+  float next, sum = 0;
+  for (uint k = 0; k < 4; ++k) {
+    float cur = next;
+    next = x[k];
+    if (k > 0 || n > 0) sum += cur;
+  }
+  y[i] = sum;
+}
+
+KERNEL(wrong_handed_on) {
+  float a, b, c = 1;
+  for (uint k = 0; k < 4; ++k) {
+    if (k == 1) c = b;
+    b = a;
+    a = x[k];
+  }
+  y[i] = c;
+}
+
+KERNEL(wrong_branch_on_it) { int a; if (n > 7) a = 1; int b = a; y[i] = 1; if (b > 3) y[i] = 2; }
+
 KERNEL(wrong_vector_sum) { float4 sum; for (int k = 0; k < 4; ++k) sum += v[k]; y[i] = sum.x; }
 
 KERNEL(wrong_vector_plus) { float4 sum; for (int k = 0; k < 4; ++k) sum = sum + v[k]; y[i] = sum.y; }
@@ -159,6 +181,36 @@ KERNEL(right_mixed) {
   p.x = x[i]; p.y = 1; p.z = 2;
   float3 q = p;
   y[i] = t.a.x + t.b.z + t.c + s.a.y + q.x;
+}
+
+KERNEL(right_rolling) {
+  float next, sum = 0;
+  for (uint k = 0; k < 4; ++k) {
+    float cur = next;
+    next = x[k];
+    if (k > 0) sum += cur;
+  }
+  y[i] = sum;
+}
+
+KERNEL(right_rolling_vector) {
+  float4 next, sum = 0;
+  for (uint k = 0; k < 4; ++k) {
+    float4 cur = 2 * next;
+    next = v[k];
+    sum = k > 0 ? sum + cur : sum;
+  }
+  y[i] = sum.x;
+}
+
+KERNEL(right_handed_on) {
+  float a, b, c = 1;
+  for (uint k = 0; k < 4; ++k) {
+    if (k > 2) c = b;
+    b = a;
+    a = x[k];
+  }
+  y[i] = c;
 }
 
 KERNEL(right_captured) {

@@ -325,6 +325,25 @@ kernel void divide_unused(device const int* x, device int* y, constant int& n,
   y[i] = 1;
 }
 
+kernel void divide_vectors(device const int* x, device int* y, constant int& n,
+                           uint i [[thread_position_in_grid]]) {
+  int4 shares = int4(x[i]) / int4(1, 2, n, 4);
+  y[i] = shares.z + shares.w;
+}
+
+kernel void remainder_of_vectors(device const int* x, device int* y, constant int& n,
+                                 uint i [[thread_position_in_grid]]) {
+  ushort2 rest = ushort2(x[i]);
+  rest %= ushort2(n, 3);
+  y[i] = rest.x;
+}
+
+kernel void divide_vectors_unused(device const int* x, device int* y, constant int& n,
+                                  uint i [[thread_position_in_grid]]) {
+  int2 shares = int2(x[i]) / int2(n, 3);
+  y[i] = n == 0 ? shares.y : shares.x;
+}
+
 kernel void divide_guarded(device const int* x, device int* y, constant int& n,
                            uint i [[thread_position_in_grid]]) {
   int share = x[i] / n;

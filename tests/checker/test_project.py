@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from sightings import overrun, race, unwritten
 from anymetal.checker.project import CheckOptions, parse_severities, project_options
 from anymetal.checker.report import Report
 from anymetal.checker.step_summary import add_to_step_summary
+from anymetal.project import project
 
 
 def test_nearest_file_counts(tmp_path: Path) -> None:
@@ -35,12 +37,37 @@ def test_nearest_file_counts(tmp_path: Path) -> None:
         ("severity = {rase = 'off'}", "severity: no kind 'rase'"),
         ("severity = {race = 'no'}", r"severity\['race'\] is 'no': expected error, warning or off"),
         ("strict = ", "Invalid value"),
+        ("tolerance = 2", "tolerance is 2: expected a table of dtypes"),
+        ("tolerance = {float8 = 2}", "tolerance: no 'float8'; known are times_torch, float32"),
+        ("tolerance = {float16 = -1}", "tolerance.float16 is -1: expected a number from 0 up"),
+        ("include_dirs = 'x'", "include_dirs is 'x': expected a list"),
+        ("include_dirs = ['gone']", "include_dirs has 'gone': no such directory in"),
+        ("defines = {'2D' = 1}", "defines: '2D' is no name of a macro"),
+        ("defines = {D = [1]}", r"defines.D is \[1\]: expected a number or one line"),
+        ("policies = 'gone.toml'", "policies is 'gone.toml': expected a table, or a file in"),
     ],
 )
 def test_mistake_names_the_file_and_the_key(table: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(f"[tool.anymetal]\n{table}\n")
     with pytest.raises(ValueError, match=f"pyproject.toml: .*{words}"):
         project_options(tmp_path)
+
+
+def test_page_has_every_key(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    example = page.partition("```toml\n")[2].partition("```")[0]
+    (tmp_path / "pyproject.toml").write_text(example)
+    (tmp_path / "policies.toml").touch()
+    (tmp_path / "kernels" / "include").mkdir(parents=True)
+    found = project(tmp_path)
+    given = {one.name for one in fields(found) if f"\n{one.name} =" in example}
+    given |= {one.name for one in fields(found) if f"[tool.anymetal.{one.name}]" in example}
+    assert given == {one.name for one in fields(found)} - {"file"}
+    assert dict(found.defines) == {"WIDTH": "4", "FAST": "1"}
+    assert found.tolerance == {"times_torch": 4, "float16": 2e-3}
+    table = page.partition("| key |")[2]
+    for name in given:
+        assert f"`{name}`" in table, name
 
 
 def test_words_of_a_command_line() -> None:

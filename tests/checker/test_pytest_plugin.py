@@ -249,6 +249,12 @@ def test_files_are_written(pytester: pytest.Pytester) -> None:
     assert log["runs"][0]["results"][0]["ruleId"] == "out_of_bounds"
 
 
+def test_file_that_cannot_be_written_is_known_first(pytester: pytest.Pytester) -> None:
+    result = run(pytester, BAD, "--metal-check-json=gone/found.json")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--metal-check-json gone/found.json: no such folder: gone"])
+
+
 def test_annotations_in_a_workflow(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

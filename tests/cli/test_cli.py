@@ -204,7 +204,7 @@ def test_lint_full_of_a_good_file(write: Write) -> None:
     assert run("lint", "--full", write(GOOD)).exit_code == 0
 
 
-def test_lint_options(write: Write, tmp_path: Path) -> None:
+def test_lint_options(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "headers").mkdir()
     (tmp_path / "headers" / "answer.h").write_text("#define ANSWER 42\n")
     path = write(
@@ -215,6 +215,17 @@ def test_lint_options(write: Write, tmp_path: Path) -> None:
     assert run("lint", path, "-I", tmp_path / "headers").exit_code == 1
     good = run("lint", path, "-I", tmp_path / "headers", "-D", "MODE=2", "-D", "FLAG")
     assert good.exit_code == 0
+    project = tmp_path / "pyproject.toml"
+    project.write_text(
+        "[tool.anymetal]\ninclude_dirs = ['headers']\ndefines = {MODE = 3, FLAG = true}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert run("lint", path).exit_code == 1
+    assert run("lint", path, "-D", "MODE=2").exit_code == 0, "the command goes before the project"
+    project.write_text("[tool.anymetal]\ndefines = 'MODE'\n")
+    wrong = run("lint", path)
+    assert wrong.exit_code == 2
+    assert "defines is 'MODE': expected a table of macros" in " ".join(wrong.output.split())
 
 
 def test_lint_finds_headers_beside_the_file(write: Write) -> None:
@@ -270,7 +281,8 @@ def test_lint_of_a_directory_with_warnings_sarif_and_annotations(
     assert result.exit_code == 1
     assert "1 of 2 files" in result.output
     (log,) = json.loads(sarif.read_text())["runs"]
-    assert {one["level"] for one in log["results"]} >= {"error", "note"}
+    assert {one["level"] for one in log["results"]} >= {"error", "warning", "note"}
+    assert "warns.metal:4:2: warning: odd\n#warning odd\n ^" in result.output
     place = log["results"][0]["locations"][0]["physicalLocation"]
     assert place["region"]["startLine"] == 3
     assert "::error file=" in result.output

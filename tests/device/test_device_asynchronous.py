@@ -49,6 +49,18 @@ def test_alias_shows_kernel_results_after_synchronize(lib: anymetal.ShaderLibrar
     assert seen.tolist() == [1] * 4
 
 
+def test_counts_and_profiles_are_of_the_launch_itself(lib: anymetal.ShaderLibrary) -> None:
+    x = torch.zeros(64, device="mps")
+    lib.spin(x, 3_000_000)  # what is queued before goes first, and is not counted
+    assert lib.add_one.count(x).device_bytes_written == 256
+    assert lib.add_one.count(x).device_bytes_written == 256
+    with anymetal.profile() as profile:
+        lib.spin(x, 3)
+        lib.add_one(x)
+    assert profile["add_one"].total.bytes["device"] == 512
+    assert torch.equal(x.cpu(), torch.full((64,), x[0].item()))
+
+
 def test_alias_shows_operator_results_after_synchronize() -> None:
     x = torch.zeros(4, device="mps")
     seen = host_view(x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 
@@ -10,6 +11,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from anymetal.cli.app import app
+from anymetal.cli.verbs.health import line
+from anymetal.cli.verbs.tune import table as tune_table
+from anymetal.evidence.health import Health
+from anymetal.evidence.judge import Judgement
+from anymetal.evidence.tables import as_text
+from anymetal.policy.policy import Question
+from anymetal.policy.tuning_cache import Key, Trial, Tuned
 
 
 def run(*arguments: str | Path) -> Result:
@@ -51,6 +59,30 @@ def test_health_fails(only_the_sample: ModuleType) -> None:
     result = run("health", "sample_square")
     assert result.exit_code == 1
     assert "FAILS" in result.stdout and "1 of 2 operators pass" in result.stdout
+
+
+def test_lines_of_health_fit_eighty_columns() -> None:
+    """All figures stand in them, whatever the width; the longest names too."""
+    name = "scaled_dot_product_attention_backward"
+    wrong = Judgement(3e-4, 1e-7, 5e-7, 6e-8)
+    errors = {"fp32": [wrong], "fp16": [wrong]}
+    health = Health(name, errors, {"bf16": [wrong]}, [], True, 3, 12, 104.3)
+    for width, rows in ((80, 2), (200, 1)):
+        lines = str(line(health, width)).splitlines()
+        assert len(lines) == rows and max(map(len, lines)) <= width
+        for word in (name, "wrong", "opcheck" if rows == 2 else "ok", "12", "104.3 s"):
+            assert word in " ".join(lines), word
+
+
+def test_table_of_tune_fits_eighty_columns() -> None:
+    values = {"rows": 64, "columns": 64, "depth": 16, "simdgroup_rows": 2, "max_columns": 32}
+    question = Question("scaled_dot_product_attention", "bf16", "few_long_rows", "cpu", "tiles")
+    trials = tuple(Trial(size, values, 123456.7, None) for size in (128, 1024))
+    key = Key(*("x",) * len(fields(Key)))
+    text = as_text(tune_table([(question, Tuned(key, trials[1], trials))]), width=80)
+    assert "…" not in text and max(map(len, text.splitlines())) <= 80
+    for word in ("simdgroup_rows=2", "max_columns=32", "1024", "123456.7", "1.00x"):
+        assert word in text, word
 
 
 def test_health_json() -> None:

@@ -163,7 +163,7 @@ def _texts(document: str) -> Sequence[str]:
 def test_line_plot_is_sound_svg() -> None:
     series = {"silu <fp32>": [(64.0, 0.5), (4096.0, 2.0)], "gelu": [(64.0, 1.0)]}
     texts = _texts(svg.lines("ratio & size", series, across="elements"))
-    assert "ratio & size" in texts and "silu <fp32>" in texts and "1" in texts
+    assert "ratio & size" in texts and "silu <fp32>: 0.5 to 2" in texts and "1" in texts
 
 
 def test_bar_plot_is_sound_svg() -> None:

@@ -237,3 +237,45 @@ def test_file_may_declare_strategies_of_its_own() -> None:
     )
     (row,) = parse_policies(text, Path("mine.toml"), WORDS).rows
     assert row.group_size == 7
+
+
+def in_project(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    folder.joinpath("pyproject.toml").write_text(f"[project]\nversion = '7'\n{text}")
+    monkeypatch.chdir(folder)
+    policy.forget()
+
+
+TABLE = "[[tool.anymetal.policies.policy]]\noperator = 'softmax'\nstrategy = 'looped'\n"
+
+
+def test_project_has_policies_in_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Write
+) -> None:
+    in_project(tmp_path, monkeypatch, f"{TABLE}group_size = 96\n[tool.other]\nstrategy = 'x'\n")
+    assert ask() == Choice(96, {}, "pyproject.toml:3", {})
+    write(ROW + "group_size = 64\n")
+    assert ask().group_size == 64, "the environment goes before the project"
+
+
+def test_project_names_a_file_of_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shapes.toml").write_text(f"{HEAD}{ROW}group_size = 160\n")
+    in_project(tmp_path, monkeypatch, "[tool.anymetal]\npolicies = 'shapes.toml'\n")
+    assert ask() == Choice(160, {}, "shapes.toml:2", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"{TABLE}group_size = 100\n", r"pyproject.toml:6: group_size is 100"),
+        (f"{TABLE}group_size = 96\nsize = 1\n", r"pyproject.toml:7: unknown key 'size'"),
+        (f"{TABLE}[tool.x]\nsize = 1\n", r"pyproject.toml:3: the row has no 'group_size'"),
+        ("[tool.anymetal.policies]\nversion = 2\n", r"pyproject.toml:4: version is 2"),
+        ("[tool.anymetal]\npolicies = 3\n", r"policies is 3: expected a table, or a file"),
+    ],
+)
+def test_mistake_in_a_project_has_its_line(
+    text: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_project(tmp_path, monkeypatch, text)
+    with pytest.raises(ValueError, match=words):
+        ask()

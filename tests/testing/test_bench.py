@@ -11,7 +11,7 @@ from own_sample import SOURCE, reference, scaled, wrong
 from typer.testing import CliRunner, Result
 
 from anymetal.cli.app import app
-from anymetal.cli.verbs.bench import table
+from anymetal.cli.bench_tables import table
 from anymetal.evidence.judge import Judgement
 from anymetal.evidence.measure import NAIVE, OURS, TORCH, Row
 from anymetal.evidence.tables import as_text
@@ -102,6 +102,15 @@ def test_mistakes_are_one_line(arguments: tuple[str, ...], message: str) -> None
         ("health", "softmax", "--html", "/nonesuch/file"),
         ("check", "--json", "/nonesuch/file", __file__),
         ("tune", "--export", "/nonesuch/file"),
+        ("lint", "--sarif", "/nonesuch/file", str(HERE / "five.metal")),
+        (
+            "compile",
+            "--output",
+            "/nonesuch/file",
+            "--target",
+            "cuda-sm90",
+            str(HERE / "five.metal"),
+        ),
     ],
 )
 def test_files_of_other_commands_are_opened_first(words: tuple[str, ...]) -> None:

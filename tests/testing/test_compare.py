@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from anymetal import compile_shader
-from anymetal.testing import ComparisonError, compare
+from anymetal.testing import ComparisonError, Tolerance, compare
 from anymetal.testing.cases import RAGGED, argument_count, cases_of, expanded, laid_out
 
 pytest_plugins = ["pytester"]
@@ -174,6 +174,27 @@ def test_layouts_hold_the_same_numbers() -> None:
         view = laid_out(x, layout)
         assert torch.equal(view, x)
         assert view.storage_offset() or not view.is_contiguous()
+
+
+OFF = "lambda x: x * (1 + 1e-5)"
+
+
+def test_tolerance_is_the_projects(pytester: pytest.Pytester) -> None:
+    """Of a call, or of the project that pytest runs in; 4 roundings of float32 are 5e-7."""
+    loose = Tolerance(floors={torch.float32: 2e-5})
+    options: dict[str, Any] = {"shapes": [33], "special": False, "check": False, "raises": False}
+    assert compare(eval(OFF), lambda x: x, tolerance=loose, **options)
+    assert not compare(eval(OFF), lambda x: x, **options)
+    pytester.makepyfile(
+        f"""
+        def test_it(metal_compare):
+            metal_compare({OFF}, lambda x: x, shapes=[33], special=False, check=False)
+        """
+    )
+    pytester.makepyprojecttoml("[tool.anymetal.tolerance]\nfloat32 = 2e-5\n")
+    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+    pytester.makepyprojecttoml("[tool.anymetal.tolerance]\nfloat32 = 5e-6\n")
+    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(failed=1)
 
 
 def test_fixture_fails_the_test_with_the_element(pytester: pytest.Pytester) -> None:

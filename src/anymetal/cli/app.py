@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from anymetal import __version__, settings
+from anymetal.errors import BuildFileError, PolicyError, ProjectError
 
 _VERBS = Path(__file__).parent / "verbs"
 
@@ -31,6 +32,13 @@ class Verbs(TyperGroup):
         command = typer.main.get_command(import_module(f"{__package__}.verbs.{cmd_name}").app)
         command.name = cmd_name
         return command
+
+    def invoke(self, ctx: Any) -> Any:
+        """A mistake in a configuration file is wrong usage, in one line."""
+        try:
+            return super().invoke(ctx)
+        except (ProjectError, PolicyError, BuildFileError) as error:
+            raise typer.BadParameter(str(error)) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """The help of all verbs, read from their files: importing them would take seconds."""

@@ -13,8 +13,7 @@ from anymetal.checker.report import Report
 from anymetal.checker.sarif import sarif_text
 from anymetal.checker.step_summary import add_to_step_summary
 from anymetal.checker.terminal import print_report
-
-STDOUT = "-"
+from anymetal.cli.files import STDOUT
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ from typing import Annotated
 import typer
 
 from anymetal.air.archive import SUFFIXES, metallib_source
+from anymetal.hub.build_file import include_dirs_for
 from anymetal.nouns import Source
+from anymetal.project import project
 
 Include = Annotated[
     list[Path] | None, typer.Option("-I", metavar="DIR", help="a directory with headers")
@@ -27,7 +29,7 @@ _HEAD = re.compile(
 
 @dataclass(frozen=True)
 class Options:
-    """What -I, -D and --library gave."""
+    """What -I, -D and --library gave, and the project's own directories and macros."""
 
     include_dirs: tuple[Path, ...] = ()
     defines: tuple[tuple[str, str], ...] = ()
@@ -47,9 +49,11 @@ class Options:
         for name, _, _ in pairs:
             if not name.isidentifier():
                 raise typer.BadParameter(f"-D {name}: not a name")
+        asked = project()
+        given = {name: value if separator else "1" for name, separator, value in pairs}
         return cls(
-            tuple(place.absolute() for place in include or ()),
-            tuple((name, value if separator else "1") for name, separator, value in pairs),
+            (*(place.absolute() for place in include or ()), *asked.include_dirs),
+            tuple({**asked.defines, **given}.items()),
             library,
         )
 
@@ -82,13 +86,13 @@ def is_kernel_file(path: object) -> bool:
 
 
 def source_of(path: Path, options: Options) -> Source:
-    """The file as a Source; headers beside it are found without -I."""
+    """The file as a Source; headers beside it, and where its build.toml says, need no -I."""
     if is_binary(path):
         return metallib_source(path, options.library)
     return Source(
         text=path.read_text(),
         name=str(path),
-        include_dirs=(path.absolute().parent, *options.include_dirs),
+        include_dirs=(path.absolute().parent, *options.include_dirs, *include_dirs_for(path)),
         defines=options.defines,
     )
 

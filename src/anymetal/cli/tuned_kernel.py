@@ -98,8 +98,8 @@ def show_kept(console: Console, as_json: bool) -> None:
         print(json.dumps(data, indent=2))
         return
     shown = new_table("what", "device", right=("µs",), last="best")
-    shown.columns[1].no_wrap = False
-    shown.columns[-1].no_wrap = False
+    for place in (1, -1):
+        shown.columns[place].no_wrap = False
     for tuned in operators:
         key, best = tuned.key, tuned.best
         words = {} if best is None else {"group_size": best.group_size, **best.values}

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from anymetal.evidence.judge import Judgement, flat, judge, judge_ratios, worst
+from anymetal.evidence.judge import Judgement, Tolerance, flat, judge, judge_ratios, worst
 from anymetal.ops.declare import AnyOperator, Case
 from anymetal.ops.declare.variants import DTYPE_NAMES
 
@@ -87,7 +87,7 @@ class Exercise:
             return Judgement(float("inf"), 0.0, 0.0, fault=fault)
         kept = [i for i, g in enumerate(exact) if g is not None and ours[i] is not None]
         ours, theirs, exact = ([each[i] for i in kept] for each in (ours, theirs, exact))
-        return judge(ours, theirs, exact, self.dtype, self.operator.gradient_errors)
+        return judge(ours, theirs, exact, self.dtype, Tolerance(self.operator.gradient_errors))
 
     def gradients(self, function: Function, args: list[Any], kwargs: dict[str, Any]) -> Gradients:
         """Gradients of the floating point arguments, for upstream gradients that never change."""

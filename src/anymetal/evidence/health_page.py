@@ -27,8 +27,9 @@ def page(found: Sequence[Health], machine: Machine, seconds: float) -> str:
         dtypes=DTYPES,
         limit=TIMES_TORCH,
         plots=[
-            svg.bars(f"{kind}s, in torch errors", _ratios(found, kind), limit=TIMES_TORCH)
+            svg.bars(f"{kind}s, in torch errors", ratios, limit=TIMES_TORCH)
             for kind in ("result", "gradient")
+            if (ratios := _ratios(found, kind))
         ],
     )
 

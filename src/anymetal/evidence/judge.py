@@ -8,10 +8,14 @@ factorises a matrix is judged by LAPACK's test ratios: its error depends on the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
+
+from anymetal.project import TIMES_TORCH as KEY
+from anymetal.project import project
 
 TIMES_TORCH = 2.0
 # A ratio passes up to 2, or four times torch's own on the same matrix.
@@ -24,6 +28,29 @@ _FLOORS = {torch.float32: 4.0, torch.float16: 1.0, torch.bfloat16: 1.0}
 def floor_of(dtype: torch.dtype) -> float:
     """The relative error below which every result passes."""
     return _FLOORS.get(dtype, 1.0) * torch.finfo(dtype).eps
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What passes: an error of so many of torch's own, or below the floor of its dtype."""
+
+    times_torch: float = TIMES_TORCH
+    floors: Mapping[torch.dtype, float] = field(default_factory=dict)  # instead of a few roundings
+
+    def applied(self, judgement: Judgement, dtype: torch.dtype) -> Judgement:
+        """A judgement of one result of this dtype by these bounds."""
+        floor = self.floors.get(dtype, judgement.floor)
+        return replace(judgement, floor=floor, times_torch=self.times_torch)
+
+
+LIBRARY = Tolerance()
+
+
+def project_tolerance(start: Path | None = None) -> Tolerance:
+    """What `[tool.anymetal.tolerance]` of a project asks for; the library's own rule without it."""
+    asked = dict(project(start).tolerance)
+    times = asked.pop(KEY, TIMES_TORCH)
+    return Tolerance(times, {getattr(torch, name): floor for name, floor in asked.items()})
 
 
 @dataclass(frozen=True)
@@ -62,7 +89,7 @@ def judge(
     torch_results: Any,
     exact: Any,
     dtype: torch.dtype,
-    times_torch: float = TIMES_TORCH,
+    tolerance: Tolerance = LIBRARY,
 ) -> Judgement:
     """Compare trees of tensors, None where there is no tensor."""
     floor, rounding = floor_of(dtype), torch.finfo(dtype).eps / 2
@@ -75,8 +102,7 @@ def judge(
             rounding,
             f"{len(ours)} results where float64 has {len(truth)}",
         )
-    each = judge_each(ours, theirs, truth, dtype)
-    return worst([replace(one, times_torch=times_torch) for one in each], floor)
+    return worst(judge_each(ours, theirs, truth, dtype, tolerance), floor)
 
 
 def judge_ratios(
@@ -103,10 +129,15 @@ def judge_each(
     theirs: Sequence[torch.Tensor],
     exact: Sequence[torch.Tensor],
     dtype: torch.dtype,
+    tolerance: Tolerance = LIBRARY,
 ) -> list[Judgement]:
     """One judgement for each of equally many results."""
     floor, rounding = floor_of(dtype), torch.finfo(dtype).eps / 2
-    return [_judge_one(*three, floor, rounding) for three in zip(ours, theirs, exact, strict=True)]
+    judged = []
+    for mine, torchs, truth in zip(ours, theirs, exact, strict=True):
+        one = _judge_one(mine, torchs, truth, floor, rounding)
+        judged.append(tolerance.applied(one, mine.dtype))
+    return judged
 
 
 def worst(judgements: Sequence[Judgement], floor: float = 0.0) -> Judgement:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from anymetal.evidence.exercise import converted, exact_copy
-from anymetal.evidence.judge import Judgement, flat, judge, worst
+from anymetal.evidence.judge import Judgement, flat, judge, project_tolerance, worst
 from anymetal.evidence.measure import FORWARD, OURS, TORCH, Row, shape_text
 from anymetal.evidence.timing import measure, synchroniser
 from anymetal.launch.handing import Tally, handed_to
@@ -47,7 +47,7 @@ class Own:
         with torch.no_grad():
             theirs = flat(self.baseline(*self.arguments()))
             exact = flat(self.baseline(*converted(self.arguments(), exact_copy)))
-        return judge(self.results(), theirs, exact, self.dtype)
+        return judge(self.results(), theirs, exact, self.dtype, project_tolerance())
 
     @property
     def dtype(self) -> torch.dtype:

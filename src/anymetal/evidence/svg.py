@@ -8,7 +8,8 @@ from html import escape
 
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#66ccee", "#997700", "#bbbbbb")
 _STYLE = (
-    "text{font:12px system-ui,sans-serif;fill:#444}"
+    ":root{color-scheme:light dark}"  # also where the plot is a file of its own
+    "text{font-family:system-ui,sans-serif;font-size:12px;fill:#444}"
     "@media(prefers-color-scheme:dark){text{fill:#bbb}}"
 )
 Point = tuple[float, float]
@@ -19,7 +20,7 @@ def bars(
 ) -> str:
     """Horizontal bars, one group a row; a line stands at `limit`. Longer than `most` are cut."""
     series = sorted({name for values in rows.values() for name in values}, key=_first_seen(rows))
-    left, width, thick = 210, 440, 9
+    left, width, thick = 24 + 7.2 * max(map(len, rows), default=0), 440, 9
     group = thick * max(len(series), 1) + 8
     height = 76 + group * len(rows)
     scale = width / most
@@ -31,15 +32,16 @@ def bars(
             if one in values:
                 length = min(values[one], most) * scale
                 parts.append(
-                    f'<rect x="{left}" y="{top + place * thick}" width="{max(length, 1):.1f}"'
+                    f'<rect x="{left:.1f}" y="{top + place * thick}" width="{max(length, 1):.1f}"'
                     f' height="{thick - 1}" fill="{_colour(place)}">'
                     f"<title>{escape(f'{name} {one}: {values[one]:.3g}')}</title></rect>"
                 )
-                value = f"{values[one]:.2g}" + ("…" if values[one] > most else "")
+                value = f"{values[one]:.2g}" + (", cut" if values[one] > most else "")
                 parts.append(_text(left + length + 4, top + place * thick + 8, value, small=True))
     x = left + limit * scale
     parts.append(_line(x, 40, x, height - 24, "#cc3311"))
     parts.append(_text(x, height - 10, f"limit {limit:g}", anchor="middle"))
+    parts.append(_axis(left, height - 24, width))
     for tick in range(int(most) + 1):
         if tick != limit:
             parts.append(_text(left + tick * scale, height - 10, f"{tick}", anchor="middle"))
@@ -52,25 +54,31 @@ def lines(
     *,
     across: str,
     up: str = "",
-    level: float = 1.0,
+    level: float | None = 1.0,
+    values: Mapping[str, str] | None = None,
 ) -> str:
-    """Points joined by lines, both axes logarithmic and named; a line stands at `level`."""
+    """Points joined by lines, both axes logarithmic and named; a line stands at `level`. The legend
+    has the values of each series: what it goes through, or what `values` says."""
     points = [point for one in series.values() for point in one]
     width, height, left, top = 560, 320, 60, 50
+    heights = [y for _, y in points] + ([] if level is None else [level / 2, level * 2])
     x_of = _log_axis([x for x, _ in points], left, left + width)
-    y_of = _log_axis([*(y for _, y in points), level / 2, level * 2], top + height, top)
+    y_of = _log_axis(heights, top + height, top)
     middle = left + width / 2
     parts = [
         _text(10, 20, title, bold=True),
         _text(middle, top + height + 40, across, anchor="middle"),
         _text(left, top - 8, up),
     ]
-    for y in _ticks([y for _, y in points] + [level / 2, level * 2], 2):
+    parts += [_line(left, top, left, top + height, "#888"), _axis(left, top + height, width)]
+    for y in _ticks(heights, 2):
         parts.append(_line(left, y_of(y), left + width, y_of(y), "#8884"))
         parts.append(_text(left - 6, y_of(y) + 4, f"{y:g}", anchor="end"))
     for x in _ticks([x for x, _ in points], 10):
+        parts.append(_line(x_of(x), top + height, x_of(x), top + height + 5, "#888"))
         parts.append(_text(x_of(x), top + height + 18, _tick(x), anchor="middle"))
-    parts.append(_line(left, y_of(level), left + width, y_of(level), "#cc3311"))
+    if level is not None:
+        parts.append(_line(left, y_of(level), left + width, y_of(level), "#cc3311"))
     for number, (name, one) in enumerate(series.items()):
         path = " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in sorted(one))
         colour = _colour(number)
@@ -82,10 +90,17 @@ def lines(
         ]
         parts.append(
             f'<text x="{left + width + 12}" y="{top + 14 + 16 * number}"'
-            f' style="fill:{colour}">{escape(name)}</text>'
+            f' style="fill:{colour}">{escape(_named(name, one, values or {}))}</text>'
         )
     tall = max(top + height + 60, top + 30 + 16 * len(series))
-    return _document(left + width + 260, tall, parts)
+    longest = max(len(_named(name, one, values or {})) for name, one in series.items())
+    return _document(left + width + 24 + 7.2 * longest, tall, parts)
+
+
+def _named(name: str, points: Sequence[Point], values: Mapping[str, str]) -> str:
+    low, high = min(y for _, y in points), max(y for _, y in points)
+    span = f"{low:.2g}" if low == high else f"{low:.2g} to {high:.2g}"
+    return f"{name}: {values.get(name, span)}"
 
 
 def roofline(title: str, roofs: Mapping[str, Point], intensity: float) -> str:
@@ -102,8 +117,9 @@ def roofline(title: str, roofs: Mapping[str, Point], intensity: float) -> str:
     least = min(y for points in series.values() for _, y in points)
     most = max(y for points in series.values() for _, y in points)
     series["this kernel"] = [(intensity, least), (intensity, most)]
-    across = f"operations a byte; this kernel: {intensity:.3g}"
-    return lines(title, series, across=across, up="GFLOP/s", level=least)
+    values = {name: f"{gb:g} GB/s, {rate:,.0f} GFLOP/s" for name, (gb, rate) in roofs.items()}
+    values["this kernel"] = f"{intensity:.3g} operations a byte"
+    return lines(title, series, across="operations a byte", up="GFLOP/s", level=None, values=values)
 
 
 def _log_axis(values: Sequence[float], start: float, end: float) -> Callable[[float], float]:
@@ -146,6 +162,10 @@ def _colour(number: int) -> str:
 
 def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"/>'
+
+
+def _axis(x: float, y: float, width: float) -> str:
+    return _line(x, y, x + width, y, "#888")
 
 
 def _text(

@@ -21,7 +21,7 @@ def new_table(*words: str, right: Sequence[str] = (), last: str | None = None) -
     for heading in right:
         shown.add_column(heading, justify="right", no_wrap=True)
     if last is not None:
-        shown.add_column(last, no_wrap=True)
+        shown.add_column(last, overflow="fold", no_wrap=True)
     return shown
 
 

@@ -160,6 +160,25 @@ class BoundKernel(Bound[Executable, Binder], ABC):
         else:
             self._run(launch)
 
+    def complete(self, launch: Ready) -> None:
+        """Start it, and return when it has run: its counters are there then. What it raises is
+        raised here, also where the virtual device's queue ran it."""
+        queue, raised = launch.queue, list[Exception]()
+
+        def work() -> None:
+            try:
+                self._run(launch)
+            except Exception as error:
+                raised.append(error)
+
+        if queue is not None and queue.asynchronous:
+            queue.submit(work)
+            queue.wait()
+        else:
+            work()
+        if raised:
+            raise raised[0]
+
     def _run(self, launch: Ready) -> None:
         """The queue holds a launch, and with it arguments and `keep`, as long as it needs them."""
         try:

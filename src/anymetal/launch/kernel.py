@@ -179,7 +179,7 @@ class Kernel:
         """Run the kernel like a call, on one processor, and count what its threads do."""
         counted = self._counted
         kernel = PlainKernel(counted.executable, self.constants, self._compiler, workers=1)
-        kernel.call(None, args, **keywords)
+        kernel.complete(kernel.ready(None, args, **keywords))
         return counted.take()
 
     def observe(self, *args: Any, **keywords: Any) -> tuple[Observation, LaunchShape | None]:
@@ -190,5 +190,5 @@ class Kernel:
         """
         profiled = self._profiled
         kernel = ProfiledKernel(profiled)
-        kernel.call(None, args, **keywords)
+        kernel.complete(kernel.ready(None, args, **keywords))
         return profiled.take(), kernel.shape_run

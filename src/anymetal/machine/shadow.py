@@ -38,6 +38,7 @@ class Use(Enumeration):
     UNUSED = 1
     PICKED = 2, "only by selections, which may drop it"
     MOVED = 3, "copied with a structure, whether anybody has written it or not"
+    FOLLOWED = 4, "by a bit, which reports it where it is used"
 
 
 class Beyond(Enumeration):

@@ -128,7 +128,8 @@ def preprocess(
     """Macros and includes expanded, with line markers; our own headers contribute macros only."""
     version = LANGUAGE_VERSION
     flags = (
-        "-E -x c++ -std=c++14 -undef -nostdinc -Wno-everything -Wc23-extensions "  # `#embed` warns
+        "-E -x c++ -std=c++14 -undef -nostdinc -Wno-everything -W#warnings "
+        "-Wc23-extensions "  # `#embed` warns
         "-fno-caret-diagnostics -fno-color-diagnostics "
         f"-DANYMETAL_MACROS_ONLY -D__METAL_VERSION__={version} -D__METAL__=1 -D__METAL_MACOS__=1 "
         "-D__clang__=1 -D__APPLE__=1 -D__LITTLE_ENDIAN__=1 -D__HAVE_BFLOAT__=1 "

@@ -36,6 +36,7 @@ def prepare(source: Source) -> Prepared:
         dependencies=unit.dependencies,
         source_map=rewritten.source_map,
         warnings=tuple(render(warning, unit.origins.excerpt) for warning in checker.warnings),
+        remarks=tuple(render(remark, unit.origins.excerpt) for remark in unit.remarks),
     )
 
 

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
 from anymetal.msl import clang
 from anymetal.msl.builtins import SCALARS, SPACES
-from anymetal.msl.diagnostics import Problem, raise_preprocessor_errors, raise_problems
+from anymetal.msl.diagnostics import (
+    Problem,
+    parse_messages,
+    raise_preprocessor_errors,
+    raise_problems,
+)
 from anymetal.msl.source_map import Line, Origins
 from anymetal.msl.tokens import Token, TokenRange, tokenize_line
 from anymetal.nouns import Position, Source
 from anymetal.store.cache import digest_of
 
+_DIRECTIVE = " [-W#warnings]"
 _MARKER = re.compile(r'# (\d+) "((?:\\.|[^"\\])*)"( \d)?')
 _PRAGMA = re.compile(r"\s*#\s*pragma\b\s*(.*)")
 _KEPT_PRAGMA = re.compile(r"(?:clang\s+loop\s+)?(?:no)?unroll\b|clang\s+fp\b")
@@ -31,6 +37,7 @@ class Preprocessed:
     origins: Origins
     headers: tuple[str, ...]
     dependencies: tuple[tuple[str, str], ...]
+    remarks: tuple[Problem, ...] = ()  # what `#warning` says
 
 
 def preprocess(source: Source) -> Preprocessed:
@@ -45,7 +52,8 @@ def preprocess(source: Source) -> Preprocessed:
     )
     if not result.ok or "#embed" in result.messages:
         raise_preprocessor_errors(result.messages, source)
-    return _Reader(source).read(result.output)
+    reader = _Reader(source)
+    return replace(reader.read(result.output), remarks=reader.remarks(result.messages))
 
 
 def _folder_name(source: Source) -> Path:
@@ -95,6 +103,19 @@ class _Reader:
             tuple(self.headers),
             tuple(self.digests.items()),
         )
+
+    def remarks(self, messages: str) -> tuple[Problem, ...]:
+        """The warnings of directives in the author's files."""
+        found = [
+            Problem(
+                Position(self._named(message.file), message.line, message.column),
+                message.severity,
+                message.text.removesuffix(_DIRECTIVE),
+            )
+            for message in parse_messages(messages)
+            if message.text.endswith(_DIRECTIVE)
+        ]
+        return tuple(dict.fromkeys(found))
 
     def _refuse_renaming(self, file: str, number: int) -> NoReturn:
         text = "a '#line' directive that names a file is not supported"

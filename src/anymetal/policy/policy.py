@@ -1,7 +1,8 @@
 """A question goes in (operator, dtype, shape class, device, strategy), a launch shape comes out.
 
 Four places are asked, and the first that knows decides: an `override` around the call, the user's
-own files, what `anymetal tune` measured on this machine, and the package's policies.toml.
+own files (ANYMETAL_POLICY, the project's, the one in the configuration directory), what `anymetal
+tune` measured on this machine, and the package's policies.toml.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from anymetal.policy.policy_file import (
     PolicyFile,
     Row,
     Words,
+    parse_table,
     read_policies,
 )
+from anymetal.project import TABLE, project
 from anymetal.store.cache import digest_of
 
 Item = TypeVar("Item")
@@ -288,9 +291,20 @@ def _user_files(setting: str) -> tuple[PolicyFile, ...]:
     files = []
     if user_file().exists():
         files.append(read_policies(user_file(), known))
+    files += _project_files(known)
     if setting:
         files.append(read_policies(Path(setting).expanduser(), known))
     return tuple(files)
+
+
+def _project_files(known: Words) -> list[PolicyFile]:
+    """What `[tool.anymetal]` of the project asks for, that the working directory is in."""
+    asked = project()
+    if asked.file is None or asked.policies is None:
+        return []
+    if isinstance(asked.policies, Path):
+        return [read_policies(asked.policies, known)]
+    return [parse_table(asked.policies, f"{TABLE}.policies", asked.file, known)]
 
 
 @functools.cache

@@ -27,7 +27,8 @@ _TABLES = ("version", "strategies", "shape_classes", "policy")
 _KEYS = ("operator", "strategy", "group_size", "dtype", "shape_class", "device", "values")
 _ALL_KEYS = (*_KEYS, "candidates")
 _REQUIRED = ("operator", "strategy", "group_size")
-_ROW = re.compile(r"^\s*\[\[\s*policy\s*\]\]")
+# In a file of its own, or in a table of pyproject.toml.
+_ROW = re.compile(r"^\s*\[\[\s*(?:[\w-]+\s*\.\s*)*policy\s*\]\]")
 _HEADER = re.compile(r"^\s*\[")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _FAMILY = re.compile(r"(cpu|mps|cuda)(-[a-z0-9_]+)?")
@@ -96,42 +97,54 @@ def parse_policies(text: str, path: Path, known: Words) -> PolicyFile:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise PolicyError(f"{path}: not valid TOML: {error}") from None
-    reader = _Reader(path, text.splitlines())
+    return _checked(data, text, _Reader(path, text.splitlines()), known)
+
+
+def parse_table(table: Mapping[str, Any], name: str, path: Path, known: Words) -> PolicyFile:
+    """The same for a table of this name in a file that has others; the version may be left out."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    heading = re.compile(rf"^\s*\[+\s*{re.escape(name)}\b")
+    first = next((number for number, line in enumerate(lines) if heading.match(line)), 0)
+    return _checked({"version": VERSION, **table}, text, _Reader(path, lines, first), known)
+
+
+def _checked(data: Mapping[str, Any], text: str, reader: _Reader, known: Words) -> PolicyFile:
     reader.check_tables(data)
     words = Words(
         {**known.strategies, **reader.strategies(data.get("strategies", {}))},
         known.shape_classes | reader.shape_classes(data.get("shape_classes", {})),
     )
     rows = tuple(reader.row(i, raw, words) for i, raw in enumerate(data.get("policy", [])))
-    return PolicyFile(path, digest_of(text), words, rows)
+    return PolicyFile(reader.path, digest_of(text), words, rows)
 
 
 class _Reader:
     """Checks the parts of one file. TOML readers keep no lines, so they are found in the text."""
 
-    def __init__(self, path: Path, lines: list[str]) -> None:
-        self._path = path
+    def __init__(self, path: Path, lines: list[str], first: int = 0) -> None:
+        self.path = path
         self._lines = lines
-        self._row_lines = [i for i, line in enumerate(lines) if _ROW.match(line)]
+        self._first = first  # where the policies begin
+        rows = ((i, line) for i, line in enumerate(lines) if i >= first)
+        self._row_lines = [i for i, line in rows if _ROW.match(line)]
 
     def check_tables(self, data: Mapping[str, Any]) -> None:
         for name in data:
             if name not in _TABLES:
-                self._fail(
-                    self._find(name, 0), f"unknown key '{name}'; known: {', '.join(_TABLES)}"
-                )
+                self._fail(self._find(name), f"unknown key '{name}'; known: {', '.join(_TABLES)}")
         version = data.get("version")
         if version != VERSION:
             self._fail(
-                self._find("version", 0), f"version is {version!r}; this release reads {VERSION}"
+                self._find("version"), f"version is {version!r}; this release reads {VERSION}"
             )
         if not isinstance(data.get("policy", []), list):
-            self._fail(self._find("policy", 0), "rows are written as [[policy]]")
+            self._fail(self._find("policy"), "rows are written as [[policy]]")
 
     def strategies(self, table: Mapping[str, Any]) -> dict[str, bool]:
         result = {}
         for name, raw in table.items():
-            line = self._find(name, 0)
+            line = self._find(name)
             fine = isinstance(raw, dict) and set(raw) == {"collectives", "meaning"}
             if not fine or not isinstance(raw["collectives"], bool):
                 self._fail(
@@ -143,13 +156,13 @@ class _Reader:
 
     def shape_classes(self, table: Mapping[str, Any]) -> frozenset[str]:
         for name, meaning in table.items():
-            self._check_name(self._find(name, 0), "shape class", name)
+            self._check_name(self._find(name), "shape class", name)
             if not isinstance(meaning, str):
-                self._fail(self._find(name, 0), f"shape class '{name}' needs its meaning, a string")
+                self._fail(self._find(name), f"shape class '{name}' needs its meaning, a string")
         return frozenset(table)
 
     def row(self, number: int, raw: Mapping[str, Any], words: Words) -> Row:
-        start = self._row_lines[number] if number < len(self._row_lines) else 0
+        start = self._row_lines[number] if number < len(self._row_lines) else self._first
         for key in raw:
             if key not in _ALL_KEYS:
                 self._fail(
@@ -182,7 +195,7 @@ class _Reader:
             device,
             values,
             self._candidates(start, raw.get("candidates", {}), values, collectives),
-            f"{self._path.name}:{start + 1}",
+            f"{self.path.name}:{start + 1}",
         )
 
     def _names(self, start: int, key: str, raw: Any) -> frozenset[str]:
@@ -236,15 +249,16 @@ class _Reader:
     def _unknown(self, start: int, key: str, got: Any, known: Any) -> NoReturn:
         self._fail(self._find(key, start), f"unknown {key} {got!r}; known: {', '.join(known)}")
 
-    def _find(self, key: str, start: int) -> int:
+    def _find(self, key: str, start: int | None = None) -> int:
         """The line of a key in the table that begins at `start`, or that line itself."""
+        start = self._first if start is None else start
         pattern = re.compile(rf"""^\s*(?:\[+\s*)?["']?{re.escape(key)}["']?\s*[=\].]""")
         for i in range(start, len(self._lines)):
             if pattern.match(self._lines[i]):
                 return i
-            if start and i > start and _HEADER.match(self._lines[i]):
+            if start in self._row_lines and i > start and _HEADER.match(self._lines[i]):
                 break
         return start
 
     def _fail(self, line: int, message: str) -> NoReturn:
-        raise PolicyError(f"{self._path}:{line + 1}: {message}")
+        raise PolicyError(f"{self.path}:{line + 1}: {message}")

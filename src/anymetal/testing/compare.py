@@ -17,7 +17,15 @@ from anymetal.checker.context import ActiveCheck
 from anymetal.checker.finding import Finding
 from anymetal.checker.report import Report
 from anymetal.evidence.exercise import converted, differentiable, exact_copy, upstream_like
-from anymetal.evidence.judge import Judgement, flat, floor_of, judge, judge_each
+from anymetal.evidence.judge import (
+    Judgement,
+    Tolerance,
+    flat,
+    floor_of,
+    judge,
+    judge_each,
+    project_tolerance,
+)
 from anymetal.testing.cases import LAYOUTS, Case, Make, Shapes, argument_count, cases_of
 from anymetal.testing.comparison import BadElement, Comparison, Line
 
@@ -36,6 +44,7 @@ def compare(
     inputs: Make | None = None,
     device: str | torch.device = "cpu",
     raises: bool | None = None,
+    tolerance: Tolerance | None = None,
 ) -> Comparison:
     """Call both with the same tensors over many shapes, and judge the results.
 
@@ -44,12 +53,14 @@ def compare(
     `layouts` are dense, offset, strided and transposed. `special` adds a case with NaN and
     infinities. `inputs(shapes, dtype, generator)` makes the arguments where random numbers will not
     do. With `check` every case also runs under the checker. `raises` says whether a difference is
-    an error; the default is yes inside a test of pytest, and no elsewhere.
+    an error; the default is yes inside a test of pytest, and no elsewhere. `tolerance` is what
+    passes; the default is the project's, or else the library's own rule.
     """
     count = argument_count(reference)
     place = torch.device(device)
     cases = cases_of(count, shapes, dtypes, layouts, place, inputs, special)
-    lines = tuple(_Judged(mine, reference, case).line(check) for case in cases)
+    allowed = project_tolerance() if tolerance is None else tolerance
+    lines = tuple(_Judged(mine, reference, case, allowed).line(check) for case in cases)
     name = getattr(mine, "__name__", type(mine).__name__)
     comparison = Comparison(name, lines, check)
     if raises if raises is not None else "PYTEST_CURRENT_TEST" in os.environ:
@@ -60,8 +71,11 @@ def compare(
 class _Judged:
     """One case of a comparison."""
 
-    def __init__(self, mine: Function, reference: Function, case: Case) -> None:
+    def __init__(
+        self, mine: Function, reference: Function, case: Case, tolerance: Tolerance
+    ) -> None:
         self._mine, self._reference, self._case = mine, reference, case
+        self._tolerance = tolerance
         # Errors of whole numbers are counted, and floats that come of them judged as such.
         self._dtype = case.dtype if case.dtype.is_floating_point else torch.float32
 
@@ -78,13 +92,16 @@ class _Judged:
         with torch.no_grad():
             theirs = flat(self._reference(*case.inputs()))
             exact = flat(self._reference(*_exact(case.inputs())))
-        judgement = self._fault(changed) if changed else judge(results, theirs, exact, self._dtype)
+        judgement = self._fault(changed) if changed else self._judged(results, theirs, exact)
         bad, where = self._bad(results, theirs, exact), "result"
         gradient, gradients = self._gradient()
         if bad is None and gradients is not None:
             bad, where = self._bad(*gradients), "gradient"
         findings = self._findings() if check else ()
         return Line(case, judgement, gradient, findings, bad, where)
+
+    def _judged(self, ours: Any, theirs: Any, exact: Any) -> Judgement:
+        return judge(ours, theirs, exact, self._dtype, self._tolerance)
 
     def _fault(self, text: str) -> Judgement:
         return Judgement(float("inf"), 0.0, floor_of(self._dtype), fault=text)
@@ -116,7 +133,7 @@ class _Judged:
             i for i, gradient in enumerate(exact) if gradient is not None and ours[i] is not None
         ]
         ours, theirs, exact = ([each[i] for i in kept] for each in (ours, theirs, exact))
-        return judge(ours, theirs, exact, self._dtype), (ours, theirs, exact)
+        return self._judged(ours, theirs, exact), (ours, theirs, exact)
 
     def _gradients(self, function: Function, given: list[Any]) -> list[Any] | None:
         """Gradients of the floating point arguments; None where the results have none."""
@@ -145,7 +162,7 @@ class _Judged:
         """The first element beyond the bound of its own result."""
         if not len(results) == len(theirs) == len(exact):
             return None
-        judged = judge_each(results, theirs, exact, self._dtype)
+        judged = judge_each(results, theirs, exact, self._dtype, self._tolerance)
         for number, (judgement, ours) in enumerate(zip(judged, results, strict=True)):
             if not judgement.passed and ours.shape == exact[number].shape:
                 return _first_bad(number, judgement, ours, theirs[number], exact[number])

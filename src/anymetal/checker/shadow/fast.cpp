@@ -179,6 +179,14 @@ AM_CHECK void am_check_quotient(am_checks* checks, unsigned long bits, unsigned 
     am_check_event(checks, AM_ARITHMETIC, first + __builtin_ctzl(bits), thread);
 }
 
+// The same of variables that nobody has set.
+AM_CHECK void am_check_unset(am_checks* checks, unsigned long bits, unsigned first,
+                             unsigned thread) {
+  if (__builtin_expect(!bits, 1)) return;
+  for (; bits; bits &= bits - 1)
+    am_check_event(checks, AM_UNINITIALISED, first + __builtin_ctzl(bits), thread);
+}
+
 // An index into a row or a member array that has `count` elements.
 AM_CHECK void am_check_index(am_checks* checks, unsigned long index, unsigned long count,
                              unsigned site, unsigned thread) {

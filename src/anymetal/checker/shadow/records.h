@@ -36,6 +36,7 @@ enum am_use : unsigned {
   AM_UNUSED = 1,
   AM_PICKED = 2,  // only by selections, which may drop it
   AM_MOVED = 3,  // copied with a structure, whether anybody has written it or not
+  AM_FOLLOWED = 4,  // by a bit, which reports it where it is used
 };
 
 // Why accesses to a region are looked at one by one.

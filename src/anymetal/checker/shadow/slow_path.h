@@ -184,7 +184,7 @@ struct Check {
 
   // A value that only selects use is judged where one takes it (am_check_taken).
   void read_nothing() const {
-    if (launch.sites[site].use == AM_MOVED) return;
+    if (launch.sites[site].use == AM_MOVED || launch.sites[site].use == AM_FOLLOWED) return;
     if (launch.sites[site].use == AM_PICKED)
       launch.doubt[thread] = site + 1;
     else

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 import typer
 from rich.table import Table
 
-from anymetal.cli.screen import console
+from anymetal.cli.screen import Json, console
 from anymetal.store.cache import default_store
 
 app = typer.Typer(help="The compiled kernels kept on disk.", no_args_is_help=True)
 
 
 @app.command()
-def info() -> None:
+def info(as_json: Json = False) -> None:
     """Where compiled kernels are kept, and how many."""
     usage = default_store().usage()
+    if as_json:
+        print(json.dumps({**asdict(usage), "directory": str(usage.directory)}, indent=2))
+        return
     table = Table(show_header=False, box=None)
     table.add_row("directory", str(usage.directory))
     table.add_row("entries", f"{usage.entries}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,21 +15,9 @@ from anymetal.checker.report import Report
 from anymetal.cli.checked_kernel import KernelCall, launch
 from anymetal.cli.checked_program import Program, run_program
 from anymetal.cli.files import check_writable
-from anymetal.cli.kernel_options import (
-    Args,
-    Constants,
-    Define,
-    GroupSize,
-    Include,
-    KernelName,
-    Library,
-    MemorySizes,
-    Output,
-    Seed,
-    Threads,
-)
+from anymetal.cli.kernel_options import takes_kernel_options
 from anymetal.cli.publish import Files, publish
-from anymetal.cli.sources import Options, is_kernel_file
+from anymetal.cli.sources import is_kernel_file
 from anymetal.errors import AnymetalError
 
 _FAILED, _USAGE = 1, 2
@@ -67,6 +56,7 @@ app = typer.Typer()
 
 
 @app.command(cls=CheckCommand)
+@takes_kernel_options()
 def check(
     target: Annotated[str, _TARGET],
     arguments: Annotated[list[str] | None, _ARGUMENTS] = None,
@@ -78,17 +68,8 @@ def check(
     json: Annotated[str | None, _JSON] = None,
     sarif: Annotated[str | None, _SARIF] = None,
     junit: Annotated[str | None, _JUNIT] = None,
-    kernel: KernelName = None,
-    arg: Args = None,
-    threads: Threads = None,
-    group_size: GroupSize = None,
-    memory: MemorySizes = None,
-    constant: Constants = None,
-    output: Output = None,
-    seed: Seed = 0,
-    library: Library = None,
-    include: Include = None,
-    define: Define = None,
+    *,
+    call: KernelCall,
 ) -> None:
     """Run a program, or one kernel, and find races, wrong indices and barriers in its kernels.
 
@@ -101,25 +82,13 @@ def check(
     if not module and not Path(target).exists():
         raise typer.BadParameter(f"no such file: {target}")
     if module or not is_kernel_file(target):
-        if kernel or arg:
+        if call.kernel or call.arguments:
             raise typer.BadParameter("--kernel and --arg go with a .metal file or a metallib")
         program = Program(target, arguments or [], module, mps)
         raise typer.Exit(check_program(program, files, options))
     if arguments:
         raise typer.BadParameter(f"{arguments[0]}: pass arguments of the kernel with --arg")
-    call = KernelCall(
-        file=Path(target),
-        options=Options.parse(include, define, library),
-        kernel=kernel,
-        arguments=arg or [],
-        threads=threads,
-        group_size=group_size,
-        threadgroup_memory=memory or [],
-        constants=constant or [],
-        outputs=output or [],
-        seed=seed,
-    )
-    raise typer.Exit(check_kernel(call, files, options))
+    raise typer.Exit(check_kernel(replace(call, file=Path(target)), files, options))
 
 
 def _options(strict: bool, nan: bool, severity: list[str]) -> CheckOptions:

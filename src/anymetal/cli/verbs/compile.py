@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
@@ -9,8 +10,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from anymetal.cli.files import check_writable
+from anymetal.cli.screen import Json, finish
 from anymetal.cli.screen import console as the_console
-from anymetal.cli.screen import finish
 from anymetal.cli.sources import Define, Include, Options, source_of
 from anymetal.engines import registry
 from anymetal.engines.compiler import Compiler, compile_bundle
@@ -37,18 +39,26 @@ def compile_(
     operators: Annotated[
         bool, typer.Option("--operators", help="every kernel that anymetal.ops launches")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Compile kernels ahead of time, for `anymetal.load_library` or ANYMETAL_BUNDLE."""
     if target not in TARGETS:
         raise typer.BadParameter(f"target {target!r}; expected {', '.join(TARGETS)}")
     if not files and not operators:
         raise typer.BadParameter("name Metal files, or --operators")
+    check_writable(output=output)
     sources = [source_of(path, Options.parse(include, define)) for path in files or ()]
-    finish(write(the_console(), sources, target, output, operators=operators))
+    finish(write(the_console(), sources, target, output, operators=operators, as_json=as_json))
 
 
 def write(
-    console: Console, sources: list[Source], target: str, output: Path, *, operators: bool = False
+    console: Console,
+    sources: list[Source],
+    target: str,
+    output: Path,
+    *,
+    operators: bool = False,
+    as_json: bool = False,
 ) -> bool:
     """Compiles all kernels of the sources, and the operators'; False where one does not compile."""
     try:
@@ -58,8 +68,11 @@ def write(
         console.print(str(error), markup=False, highlight=False)
         return False
     write_bundle(output, bundle)
-    size = output.stat().st_size / 1024
-    console.print(f"{output}: {len(bundle.executables)} kernels for {target}, {size:.0f} KiB")
+    size, count = output.stat().st_size, len(bundle.executables)
+    if as_json:
+        print(json.dumps({"file": str(output), "target": target, "kernels": count, "bytes": size}))
+    else:
+        console.print(f"{output}: {count} kernels for {target}, {size / 1024:.0f} KiB")
     return True
 
 

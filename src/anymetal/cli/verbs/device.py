@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import typer
 
+from anymetal.cli.screen import Json
 from anymetal.device import building
 from anymetal.device.missing import missing_operators
 from anymetal.errors import ToolchainError
@@ -27,8 +29,7 @@ def build() -> None:
 
 
 @app.command()
-def missing() -> None:
+def missing(as_json: Json = False) -> None:
     """List the operators that MPS lacks in the installed torch, from torch's own table."""
-    names = missing_operators()
-    for name in sorted(set(names.values())):
-        print(name)
+    names = sorted(set(missing_operators().values()))
+    print(json.dumps(names, indent=2) if as_json else "\n".join(names))

@@ -25,6 +25,8 @@ from anymetal.evidence.machine import describe
 from anymetal.ops.declare import AnyOperator
 
 app = typer.Typer()
+_NAME = 37  # columns of the longest operator's name
+_WIDE = 114  # columns of a line with everything
 
 
 @app.command()
@@ -92,13 +94,13 @@ def run(
     machine = describe(device)
     if not outputs.json:
         console.print(f"{machine}\n", style="dim", markup=False, highlight=False)
-        console.print(_heading())
+        console.print(_heading(console.width))
     found = []
     plan = Plan(device, cases)
     examined = examine_all(operators, plan)
     for _, show in with_progress(console, operators, _name, quiet=outputs.json):
         found.append(next(examined))
-        show(line(found[-1]))
+        show(line(found[-1], console.width))
         for finding in found[-1].findings[:3]:
             show(Text(f"    {finding.part}: {finding.where}: {finding.message}", style="red"))
     seconds = time.perf_counter() - start
@@ -132,6 +134,9 @@ def compare(
         return False
     rows: list[dict[str, Any]] = []
     plan = Plan(device, cases)
+    if not quiet:
+        heading = f"{'largest error':<{_NAME + 8}}{'cases':>5}{'GPU':>10}{'CPU':>10}"
+        console.print(Text(heading, "bold"))
     for operator, show in with_progress(console, operators, _name, quiet=quiet):
         compared = compare_engines(operator, plan)
         rows += [_compared_json(exercise, judgement) for exercise, judgement in compared]
@@ -144,18 +149,22 @@ def compare(
     return bool(rows) and all(row["passed"] for row in rows)
 
 
-def line(health: Health) -> Text:
-    """One operator: a verdict, the worst error of each dtype, and what else was looked at."""
-    text = Text(f"{health.operator:<26}")
+def line(health: Health, width: int) -> Text:
+    """One operator: a verdict, the worst error of each dtype, and what else was looked at, which
+    stands in a second line where the console has not room for all."""
+    text = Text(f"{health.operator:<{_NAME}}")
     text.append("ok    " if health.passed else "FAILS ", "green" if health.passed else "bold red")
-    for dtype in DTYPES:
-        text.append(f"{_ratio(health.worst_result(dtype)):>7}")
-    text.append("  ")
-    for dtype in DTYPES:
-        text.append(f"{_ratio(health.worst_gradient(dtype)):>7}")
-    text.append(f"  {_word(health, 'opcheck', health.opchecked):<9}")
-    text.append(f"{_word(health, 'checker', health.checked > 0):<9}")
-    text.append(f"{health.cases:>4} {health.seconds:>7.1f} s", "dim")
+    for worst in (health.worst_result, health.worst_gradient):
+        for dtype in DTYPES:
+            text.append(f"{_ratio(worst(dtype)):>6}")
+    opcheck = _word(health, "opcheck", health.opchecked)
+    checker = _word(health, "checker", health.checked > 0)
+    if width >= _WIDE:
+        text.append(f"  {opcheck:<9}{checker:<9}")
+        text.append(f"{health.cases:>5} {health.seconds:>7.1f} s", "dim")
+    else:
+        text.append(f"\n  opcheck {opcheck}, checker {checker}, ", "dim")
+        text.append(f"{health.cases} cases, {health.seconds:.1f} s", "dim")
     return text
 
 
@@ -209,22 +218,21 @@ def _compared_json(exercise: Any, judgement: Judgement) -> dict[str, Any]:
 
 def _compared_line(name: str, judgements: Sequence[Judgement]) -> Text:
     fine = all(judgement.passed for judgement in judgements)
-    text = Text(f"{name:<26}")
-    text.append("agrees " if fine else "DIFFERS ", "green" if fine else "bold red")
+    text = Text(f"{name:<{_NAME}}")
+    text.append("agrees  " if fine else "DIFFERS ", "green" if fine else "bold red")
     largest = max((judgement.error for judgement in judgements), default=0.0)
     cpu = max((judgement.torch_error for judgement in judgements), default=0.0)
-    text.append(f"{len(judgements):>4} cases  largest error {largest:.2g}, CPU engine {cpu:.2g}")
+    text.append(f"{len(judgements):>5}{largest:>10.1e}{cpu:>10.1e}")
     return text
 
 
-def _heading() -> Text:
-    text = Text(f"{'worst error, in torch errors':<32}", "bold")
-    for dtype in DTYPES:
-        text.append(f"{dtype:>7}", "bold")
-    text.append("  ")
-    for dtype in DTYPES:
-        text.append(f"{'∇' + dtype:>7}", "bold")
-    text.append(f"  {'opcheck':<9}{'checker':<9}{'cases':>4}", "bold")
+def _heading(width: int) -> Text:
+    text = Text(f"{'worst error, in torch errors':<{_NAME + 6}}", "bold")
+    for mark in ("", "∇"):
+        for dtype in DTYPES:
+            text.append(f"{mark + dtype:>6}", "bold")
+    if width >= _WIDE:
+        text.append(f"  {'opcheck':<9}{'checker':<9}{'cases':>5}", "bold")
     return text
 
 
@@ -244,7 +252,8 @@ def _say_where(console: Console, outputs: Outputs) -> None:
 def _ratio(judgement: Judgement | None) -> str:
     if judgement is None:
         return "-"
-    return "wrong" if judgement.in_torch_errors >= 1000 else f"{judgement.in_torch_errors:.2f}"
+    errors = judgement.in_torch_errors
+    return "wrong" if errors >= 1000 else f"{errors:.2f}" if errors < 100 else f"{errors:.0f}"
 
 
 def _word(health: Health, part: str, done: bool) -> str:

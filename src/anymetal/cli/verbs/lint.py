@@ -15,7 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from anymetal.checker.annotations import wanted
 from anymetal.cli.diagnostics import annotation, lint_sarif
-from anymetal.cli.publish import STDOUT, write
+from anymetal.cli.files import STDOUT, check_writable
+from anymetal.cli.publish import write
 from anymetal.cli.screen import Json, finish
 from anymetal.cli.screen import console as the_console
 from anymetal.cli.sources import (
@@ -33,6 +34,8 @@ from anymetal.engines.choose import REFERENCE, checking_target
 from anymetal.engines.compiler import Compiler
 from anymetal.engines.registry import METAL
 from anymetal.errors import AnymetalError
+from anymetal.hub.build_file import NAME as BUILD_FILE
+from anymetal.hub.build_file import read_build
 from anymetal.msl.check import check_all, check_entries, mistakes
 from anymetal.msl.compile import refuse_undefined, wrong_types
 from anymetal.msl.diagnostics import raise_problems
@@ -49,7 +52,9 @@ app = typer.Typer()
 def lint(
     files: Annotated[
         list[Path],
-        typer.Argument(exists=True, help="Metal files, directories of them, and metallibs"),
+        typer.Argument(
+            exists=True, help="Metal files, directories of them, build.toml files, metallibs"
+        ),
     ],
     library: Library = None,
     include: Include = None,
@@ -63,6 +68,7 @@ def lint(
     ] = False,
 ) -> None:
     """Compile every kernel in the files; the exit status is 1 when one has an error."""
+    check_writable(sarif=sarif)
     options = Options.parse(include, define, library)
     reports = lint_files(metal_files(files), options, full)
     if as_json:
@@ -78,10 +84,14 @@ def lint(
 
 
 def metal_files(paths: Sequence[Path]) -> list[Path]:
-    """The files, and those that end in .metal in the directories; each once."""
+    """The files, those that a build.toml lists, and all that end in .metal in other directories;
+    each once."""
     found: dict[Path, None] = {}
     for path in paths:
-        inside = sorted(path.rglob("*.metal")) if path.is_dir() else [path]
+        if path.name == BUILD_FILE or (path / BUILD_FILE).is_file():
+            inside = list(read_build(path).sources)
+        else:
+            inside = sorted(path.rglob("*.metal")) if path.is_dir() else [path]
         if not inside:
             raise typer.BadParameter(f"{path}: no .metal file in this directory")
         found |= dict.fromkeys(inside)
@@ -142,7 +152,12 @@ def lint_file(
     report = replace(report, kernels=len(prepared.entry_points))
     try:
         target = checking_target()
-        warnings = (*prepared.warnings, *check_all(prepared, target), *mistakes(prepared, target))
+        warnings = (
+            *prepared.remarks,
+            *prepared.warnings,
+            *check_all(prepared, target),
+            *mistakes(prepared, target),
+        )
     except AnymetalError as error:
         return report.with_error(error, failing(prepared, step))
     report = report.with_warnings(warnings)

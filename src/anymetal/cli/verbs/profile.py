@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,20 +14,9 @@ import typer
 from anymetal.cli.checked_kernel import KernelCall, prepared
 from anymetal.cli.checked_program import Program, run_within
 from anymetal.cli.files import check_writable
-from anymetal.cli.kernel_options import (
-    Args,
-    Constants,
-    Define,
-    GroupSize,
-    Include,
-    KernelName,
-    Library,
-    MemorySizes,
-    Seed,
-    Threads,
-)
+from anymetal.cli.kernel_options import takes_kernel_options
 from anymetal.cli.screen import Json
-from anymetal.cli.sources import Options, is_kernel_file
+from anymetal.cli.sources import is_kernel_file
 from anymetal.cli.verbs.check import CheckCommand
 from anymetal.errors import AnymetalError
 from anymetal.launch.handing import handed_to
@@ -40,6 +30,7 @@ _USAGE, _NOTHING_LAUNCHED = 2, 5
 
 
 @app.command("profile", cls=CheckCommand)
+@takes_kernel_options("output")
 def profile_command(
     target: Annotated[
         str, typer.Argument(metavar="SCRIPT|FILE.metal|FILE.metallib", help="what to run")
@@ -52,16 +43,8 @@ def profile_command(
         Path | None, typer.Option(metavar="FILE", help="write a page with heat and plots")
     ] = None,
     as_json: Json = False,
-    kernel: KernelName = None,
-    arg: Args = None,
-    threads: Threads = None,
-    group_size: GroupSize = None,
-    memory: MemorySizes = None,
-    constant: Constants = None,
-    seed: Seed = 0,
-    library: Library = None,
-    include: Include = None,
-    define: Define = None,
+    *,
+    call: KernelCall,
 ) -> None:
     """Run a program, or one kernel, and count what each line of its kernels does.
 
@@ -71,21 +54,9 @@ def profile_command(
     if not Path(target).exists():
         raise typer.BadParameter(f"no such file: {target}")
     if is_kernel_file(target):
-        call = KernelCall(
-            file=Path(target),
-            options=Options.parse(include, define, library),
-            kernel=kernel,
-            arguments=arg or [],
-            threads=threads,
-            group_size=group_size,
-            threadgroup_memory=memory or [],
-            constants=constant or [],
-            outputs=[],
-            seed=seed,
-        )
-        found, status = _profiled_kernel(call)
+        found, status = _profiled_kernel(replace(call, file=Path(target)))
     else:
-        if kernel or arg:
+        if call.kernel or call.arguments:
             raise typer.BadParameter("--kernel and --arg go with a .metal file or a metallib")
         found, status = _profiled_program(Program(target, arguments or [], mps=mps))
     _publish(found.kernels, html, as_json)

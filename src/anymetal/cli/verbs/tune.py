@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,16 +16,7 @@ from rich.text import Text
 
 from anymetal.cli.checked_kernel import KernelCall
 from anymetal.cli.files import check_writable
-from anymetal.cli.kernel_options import (
-    Args,
-    Constants,
-    Define,
-    Include,
-    KernelName,
-    MemorySizes,
-    Seed,
-    Threads,
-)
+from anymetal.cli.kernel_options import takes_kernel_options
 from anymetal.cli.operators import (
     Device,
     Dtypes,
@@ -37,7 +28,6 @@ from anymetal.cli.operators import (
     with_progress,
 )
 from anymetal.cli.screen import Json, console, finish
-from anymetal.cli.sources import Options
 from anymetal.cli.targets import is_own
 from anymetal.cli.tuned_kernel import show_kept, tune_kernel
 from anymetal.evidence.machine import Machine, describe
@@ -53,6 +43,7 @@ app = typer.Typer()
 
 
 @app.command()
+@takes_kernel_options("group_size", "output", "library")
 def tune(
     operators: Names = None,
     device: Device = None,
@@ -68,14 +59,8 @@ def tune(
         bool, typer.Option("--list", help="show what is kept on this machine, and measure nothing")
     ] = False,
     as_json: Json = False,
-    kernel: KernelName = None,
-    arg: Args = None,
-    threads: Threads = None,
-    memory: MemorySizes = None,
-    constant: Constants = None,
-    seed: Seed = 0,
-    include: Include = None,
-    define: Define = None,
+    *,
+    call: KernelCall,
 ) -> None:
     """Find the best launch shapes on this machine and keep them; they hold for it alone.
 
@@ -88,18 +73,7 @@ def tune(
     if operators and any(is_own(word) for word in operators):
         if len(operators) != 1 or Path(operators[0]).suffix != ".metal":
             raise typer.BadParameter("one FILE.metal at a time; functions use @anymetal.autotune")
-        call = KernelCall(
-            file=Path(operators[0]),
-            options=Options.parse(include, define),
-            kernel=kernel,
-            arguments=arg or [],
-            threads=threads,
-            group_size=None,
-            threadgroup_memory=memory or [],
-            constants=constant or [],
-            outputs=[],
-            seed=seed,
-        )
+        call = replace(call, file=Path(operators[0]))
         finish(tune_kernel(console(), call, chosen_device(device), seconds, again, as_json))
         return
     outputs = Outputs(export, again, as_json)
@@ -158,7 +132,7 @@ def table(results: Sequence[Result]) -> Table:
     """One line a question: the policy's own value beside the best."""
     shown = new_table(
         "operator strategy dtype shapes",
-        right=("tried\nfailed", "policy\nµs", "best\nµs", "gain"),
+        right=("tried\nfailed", "policy\nthreads\nµs", "best\nthreads\nµs", "gain"),
     )
     for question, tuned in results:
         best = _trial_cells(tuned.best) if tuned.best else Text("none works\n-", "red")
@@ -174,9 +148,10 @@ def table(results: Sequence[Result]) -> Table:
 
 
 def _trial_cells(trial: Trial) -> str:
-    values = "".join(f" {name}={value}" for name, value in trial.values.items())
+    """The time last; one value a line, so that two trials stand side by side in 80 columns."""
     time = "-" if trial.microseconds is None else f"{trial.microseconds:.1f}"
-    return f"{trial.group_size}{values}\n{time}"
+    values = (f"{name}={value}" for name, value in trial.values.items())
+    return "\n".join([str(trial.group_size), *values, time])
 
 
 def _gain(tuned: Tuned) -> str:

@@ -55,6 +55,7 @@ from anymetal.passes.check.moves import Moves
 from anymetal.passes.check.padding import Padding
 from anymetal.passes.check.quotients import Quotients, restore
 from anymetal.passes.check.unset import LOCAL
+from anymetal.passes.check.unset_values import UnsetValues
 from anymetal.passes.lower.coroutine import has_suspends
 from anymetal.passes.lower.invariant import invariant
 from anymetal.passes.lower.machine import GROUP_MAIN, GROUP_OFFSET, THREAD_MAIN, self_of
@@ -136,12 +137,14 @@ class Instrument:
         self._quotients = Quotients(self._function, divisions, self._users)
         self._doubtful: dict[str, int] = {}
         self._arrays: dict[str, tuple[int, Operand]] = {}
+        self._unset = UnsetValues(self._function, self._users, self._arrays, self._layout)
         self._padded: dict[str, Operand] = {}
         self._matrices: set[tuple[Spot, ...]] = set()  # loaded or stored in the block so far
         self._tables: tuple[Operand, int] | None = None
         self._declared: set[str] = set()
         self._state = self._find_state(0)
         self._is_state_used = False
+        self._first_unset = 0  # the site of the first read that is followed
         # A pointer from anywhere may write to any buffer, whatever the kernel's parameters say.
         self._constant = frozenset() if self._writes_anywhere() else frozenset(read_only)
         self.result = Instrumented()
@@ -149,6 +152,10 @@ class Instrument:
     def run(self) -> Instrumented:
         self.result.static_slots = self._slots()
         self._find_arrays()
+        self._first_unset = len(self.result.sites)
+        for read in self._unset.followed:
+            (access,) = accesses_of(read)
+            self._site(read, access, self._provenance.root(access.pointer))
         for number, block in enumerate(self._function.blocks):
             self._check_block(block, number + 1)
         if not self._stops:
@@ -272,6 +279,8 @@ class Instrument:
             return
         for bits in self._quotients.used(instruction):
             self._check_call(build, VOID, "am_check_quotient", bits, i32(self._first_quotient))
+        for bits in self._unset.used(instruction):
+            self._check_call(build, VOID, "am_check_unset", bits, i32(self._first_unset))
         for access in accesses_of(instruction):
             root = self._provenance.root(access.pointer)
             if root != MACHINE:
@@ -283,6 +292,7 @@ class Instrument:
             self._check_call(build, VOID, "am_check_enter")
         build.made.append(instruction)
         self._check_division(build, instruction)
+        self._follow_unset(build, instruction)
         if (instruction.callee or "").startswith("llvm.lifetime.start"):
             started = instruction.operands[-1].text
             if started in self._arrays:
@@ -322,6 +332,8 @@ class Instrument:
         if instruction.opcode != "load":
             return Use.USED
         result = str(instruction.result)
+        if result in self._unset.sources and not self._unset.is_used_at_once(instruction):
+            return Use.FOLLOWED
         users = self._users.get(result, [])
         if not users:
             return Use.UNUSED
@@ -473,6 +485,14 @@ class Instrument:
             self._check_call(build, VOID, "am_check_divisor", wrong, i32(site))
         if self._quotients.is_followed(instruction):
             self._quotients.follow(build, instruction)
+
+    def _follow_unset(self, build: Builder, instruction: Instruction) -> None:
+        """A bit goes with a variable's value; a copy to another variable leaves that one unset."""
+        if self._unset.is_followed(instruction):
+            self._unset.follow(build, instruction)
+        if self._unset.is_handed_on(instruction):
+            operands = (*self._unset.hand_on(build, instruction), boolean(False))
+            self._plain_call(build, VOID, "llvm.memset.p0.i64", *operands)
 
     @functools.cached_property
     def _first_quotient(self) -> int:

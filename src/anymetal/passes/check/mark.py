@@ -7,6 +7,7 @@ stays where the operation was; passes/check/instrument.py makes the check of it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Container, Iterable
 
 from anymetal.ir import (
@@ -59,6 +60,9 @@ _SHUFFLES = {
         (f"{group}_shuffle_up", Source.BELOW),
     )
 }
+# `am_divide<int>` and its like, as C++ names them; the letters are of integers.
+_COMPONENT_DIVISION = re.compile(r"_Z(?:9am_|12am_)(divide|remainder)I([chstijlmxya])ET_")
+_UNSIGNED = "htjmy"
 _INLINING = frozenset(("noinline", "alwaysinline", "optnone"))
 
 
@@ -114,8 +118,10 @@ def mark(
         elif file.endswith(_ARRAY_HEADER):
             rows = Rows(function, module, of_array=True)
             _mark_function(function, rows, set(), numbers=False)
-        elif file.endswith(_VECTOR_HEADERS) and numbers:
-            _mark_function(function, None, set(), numbers=True)
+        elif file.endswith(_VECTOR_HEADERS):
+            _hide_component_divisions(function, module)
+            if numbers:
+                _mark_function(function, None, set(), numbers=True)
     for name in MARKS:
         module.add_declaration(Signature(name, VOID, [], is_variadic=True))
 
@@ -158,6 +164,24 @@ def _hide_divisions(function: Function, module: Module) -> None:
         if instruction.opcode not in DIVISIONS or not _is_doubtful(instruction):
             return False
         hide(build, module, instruction)
+        return True
+
+    rewrite(function, emit)
+
+
+def _hide_component_divisions(function: Function, module: Module) -> None:
+    """A vector is divided by a function of ours a component: again a division, with its mark."""
+    if not any("am_divide" in i.text or "am_remainder" in i.text for i in function.instructions()):
+        return
+
+    def emit(build: Builder, call: Instruction) -> bool:
+        match = _COMPONENT_DIVISION.match(call.callee or "")
+        if match is None:
+            return False
+        sign = "u" if match[2] in _UNSIGNED else "s"
+        opcode = f"{sign}{'div' if match[1] == 'divide' else 'rem'}"
+        _add_mark(build, call, DIVISOR, [call.operands[1]])
+        hide(build, module, call, opcode)
         return True
 
     rewrite(function, emit)

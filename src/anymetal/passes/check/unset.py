@@ -177,22 +177,11 @@ class _Variables:
             if address is None:
                 continue
             if instruction.opcode == "getelementptr" and instruction.pointer.text == name:
-                step, start = self._step(instruction), address.offset
+                step, start = constant_step(instruction, self._layout), address.offset
                 offset = None if step is None or start is None else start + step
                 self._addresses[str(instruction.result)] = _Address(address.variable, offset)
             elif not _is_plain_use(instruction, name):
                 self.by_name.pop(address.variable, None)
-
-    def _step(self, step: Instruction) -> int | None:
-        """The bytes that a getelementptr adds."""
-        if step.element is None or any(index.integer is None for index in step.operands[1:]):
-            return None
-        first, *others = (index.integer or 0 for index in step.operands[1:])
-        kind, offset = step.element, first * self._layout.size(step.element)
-        for index in others:
-            offset += self._layout.offset(kind, index)
-            kind = self._layout.parts(kind)[index]
-        return offset
 
     @property
     def everything(self) -> int:
@@ -239,6 +228,18 @@ class _Variables:
                 yield "read", part
             if is_target or not is_copy:
                 yield "set", part
+
+
+def constant_step(step: Instruction, layout: Layout) -> int | None:
+    """The bytes that a getelementptr adds; None where they are not a constant."""
+    if step.element is None or any(index.integer is None for index in step.operands[1:]):
+        return None
+    first, *others = (index.integer or 0 for index in step.operands[1:])
+    kind, offset = step.element, first * layout.size(step.element)
+    for index in others:
+        offset += layout.offset(kind, index)
+        kind = layout.parts(kind)[index]
+    return offset
 
 
 def _is_scalar(kind: object) -> bool:

@@ -1,0 +1,1 @@
+constant float amount = 3;

@@ -1,0 +1,1 @@
+// The host's part, which a Mac compiles.
