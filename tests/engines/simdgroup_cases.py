@@ -323,6 +323,45 @@ constant uint2 pairs[4] = {{1, 2}, {3, 4}, {5, 6}, {7, 8}};
   if (v % 3) atomic_fetch_add_explicit(&bins[v % 16], v % 5, memory_order_relaxed);
   threadgroup_barrier(mem_flags::mem_threadgroup);
   out[i] = index < 16 ? atomic_load_explicit(&bins[index], memory_order_relaxed) : v;""",
+    "vectors_at_varying_places": """
+  threadgroup uint4 fours[256];
+  threadgroup ushort4 shorts[256];
+  const uint place = index * (2 * (x[0] % 8) + 1) % 256;
+  uint4 four = uint4(lane), other = ((device const uint4*)x)[v % 8192];
+  uint2 two = uint2(simd);
+  ushort4 shorter = ushort4(lane);
+  if (v % 3) {
+    four = ((device const uint4*)x)[v * 5 % 8192];
+    two = ((device const uint2*)x)[v % 16384];
+    shorter = ((device const ushort4*)x)[v % 16384];
+    fours[place] = four + other.wzyx;
+    shorts[place] = shorter;
+  } else {
+    fours[place] = other;
+    shorts[place] = ushort4(v);
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  const uint4 f = fours[index] * uint4(1, 3, 5, 7);
+  const ushort4 h = shorts[index];
+  out[i] = f.x ^ f.y ^ f.z ^ f.w ^ two.x ^ (two.y << 3) ^ h.x ^ (h.y << 4) ^ (h.z << 8) ^ h.w;
+  ((device uint4*)(out + 4096))[v % 1024] = uint4(7);""",
+    "copies": (
+        """
+  threadgroup Odd odd[256];
+  threadgroup Long others[256];
+  const uint place = index * (2 * (x[0] % 8) + 1) % 256;
+  if (v % 5) odd[place] = ((device const Odd*)x)[v % 1000];
+  else odd[place] = ((device const Odd*)x)[3];
+  others[place] = ((device const Long*)x)[i];
+  ((device Long*)(out + 4096))[i] = ((device const Long*)x)[v % 1000];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  const Odd mine = odd[index];
+  out[i] = mine.c ^ mine.w[v % 5] ^ others[index].w[v % 12];""",
+        """
+struct Odd { uint w[5]; ushort h; uchar c; };
+struct Long { uint w[12]; };
+""",
+    ),
     "matrices": """
   threadgroup float tile[64];
   for (uint k = lane; k < 64; k += 32) tile[k] = float(k % 11) * 0.25f;

@@ -26,14 +26,16 @@ LEAST_OPERATORS = 6
 
 def examine_all(operators: Sequence[AnyOperator], plan: Plan) -> Iterator[Health]:
     """The health of each; a GPU is used by one process alone, the virtual one by all."""
-    workers = min(os.cpu_count() or 1, len(operators) // LEAST_OPERATORS + 1)
+    cores = os.cpu_count() or 1
+    # Half as many again as cores: some wait for compilers and locks.
+    workers = min(max(cores * 3 // 2, 1), len(operators) // LEAST_OPERATORS + 1)
     is_virtual = plan.device.type == "mps" and device.is_enabled()
     if workers == 1 or not (plan.device.type == "cpu" or is_virtual):
         yield from (examine(operator, plan) for operator in operators)
         return
     # Not forked: torch and the engine may have threads, which a fork does not take along.
     context = multiprocessing.get_context("spawn")
-    threads = max(1, (os.cpu_count() or 1) // workers)
+    threads = max(1, cores // workers)
     with ProcessPoolExecutor(workers, context, _begin, (threads, is_virtual)) as pool:
         jobs = [pool.submit(_examine_named, names, plan) for names in _families(operators)]
         try:

@@ -350,3 +350,37 @@ def test_lanes_take_what_others_left(permutes: bool, monkeypatch: pytest.MonkeyP
 )
 def test_types_in_names_of_intrinsics(kind: str, name: str) -> None:
     assert mangled(type_of(kind)) == name
+
+
+WIDE = f"""{VARYING}
+  %at = zext i32 %x to i64
+  %p = getelementptr <4 x i32>, ptr %in, i64 %at
+  %four = load <4 x i32>, ptr %p, align 16
+  %last = extractelement <4 x i32> %four, i64 3{stored("i32", "%last")}"""
+
+
+def test_vectors_at_unknown_places_are_loaded_whole() -> None:
+    text = vectorised(WIDE)
+    assert "llvm.masked.gather" not in text
+    assert len(re.findall(r"= load <4 x i32>, ptr", text)) == 32
+    places = [lane * 7 % 32 for lane in range(32)]
+    given = [*places, *range(100, 196)]
+    assert results(WIDE, given)[:32] == [given[4 * place + 3] for place in places]
+
+
+MEMCPY = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
+
+
+def test_a_small_copy_is_a_load_and_a_store() -> None:
+    body = f"""{VARYING}
+  %at = zext i32 %x to i64
+  %p = getelementptr <4 x i32>, ptr %in, i64 %at
+  %q = getelementptr <4 x i32>, ptr %out, i64 %i
+  call void @llvm.memcpy.p0.p0.i64(ptr align 4 %q, ptr align 4 %p, i64 12, i1 false)
+  ret void"""
+    assert "call void @llvm.memcpy" not in vectorised(body, before=MEMCPY)
+    places = [lane * 5 % 32 for lane in range(32)]
+    given = [*places, *range(200, 296)]
+    found = results(body, given, count=128, before=MEMCPY)
+    for lane, place in enumerate(places):
+        assert found[4 * lane : 4 * lane + 4] == [*given[4 * place : 4 * place + 3], 0]

@@ -1,8 +1,9 @@
 """Products of 8x8 matrices that lie over the lanes of a simdgroup, two elements a lane.
 
-Two rows of the result at a time, in one vector of 16: each step multiplies a column of the left
-matrix, each element of it eight times, with a row of the right one, taken twice. The order of the
-eight steps, and rounding at the end only, are those of anymetal/matrix8x8.h.
+They stay in that order: half of the lanes hold four rows, of which the first elements are every
+other column. Each step takes a column of the left matrix and a row of the right one, every element
+of them where the lanes' own rows and columns are. The order of the eight steps, and rounding at the
+end only, are those of anymetal/matrix8x8.h.
 """
 
 from __future__ import annotations
@@ -27,9 +28,8 @@ from anymetal.passes.simdgroup.facts import WIDTH
 from anymetal.passes.simdgroup.values import Code, Value, vector_type
 
 SIDE = 8
-ELEMENTS = SIDE * SIDE
-PAIR = 2 * SIDE  # elements in two rows
-_WIDE, _PAIR_TYPE = vector_type(FLOAT), vector(PAIR, FLOAT)
+HALF = WIDTH // 2  # lanes, which hold four rows
+_WIDE, _HALF_TYPE = vector_type(FLOAT), vector(HALF, FLOAT)
 
 
 def _row(lane: int) -> int:
@@ -40,17 +40,11 @@ def _column(lane: int) -> int:
     return (lane // 4 & 2) * 2 + lane % 2 * 2
 
 
-# Where each element of the matrix, in row order, stands: all first elements come before all second.
-_SOURCES = {
-    _row(lane) * SIDE + _column(lane) + part: part * WIDTH + lane
-    for part in range(2)
-    for lane in range(WIDTH)
-}
-_IN_ROW_ORDER = [_SOURCES[number] for number in range(ELEMENTS)]
-
+# The lane among a half's that holds a row of it and a column, or that column's right neighbour.
+_LANES = {(_row(lane), _column(lane)): lane for lane in range(HALF)}
 
 _NAME = "am.matrix.product"
-_FMA = Signature(f"llvm.fma.v{PAIR}f32", _PAIR_TYPE, [Parameter(_PAIR_TYPE)] * 3)
+_FMA = Signature(f"llvm.fma.v{HALF}f32", _HALF_TYPE, [Parameter(_HALF_TYPE)] * 3)
 # On x86, vectors in registers, as many as there are; elsewhere the usual convention does that.
 _CONVENTION = "x86_regcallcc" if platform.machine() in ("x86_64", "AMD64") else "ccc"
 _RESULT = structure(_WIDE, _WIDE)
@@ -117,33 +111,27 @@ def _definition() -> Function:
 
 class _Product(Builder):
     def write(self, given: list[Operand]) -> tuple[Operand, Operand]:
-        left, right, start = (self._row_pairs(given[2 * i], given[2 * i + 1]) for i in range(3))
-        rows_twice = [self._row_twice(right[k // 2], k % 2) for k in range(SIDE)]
-        sums = []
-        for pair in range(SIDE // 2):
-            total = start[pair]
-            for k in range(SIDE):
-                column = self._picked(left[pair], [k] * SIDE + [SIDE + k] * SIDE)
-                total = self.call(_PAIR_TYPE, _FMA.name, [column, rows_twice[k], total])
-            sums.append(total)
-        return self._lanes(sums, 0), self._lanes(sums, 1)
+        left, right, sums = ([self._halves(part) for part in given[i : i + 2]] for i in (0, 2, 4))
+        for k in range(SIDE):
+            columns = [self._column(left[k % 2][half], k) for half in range(2)]
+            for part in range(2):
+                row = self._row(right[part][k // 4], k)
+                for half, column in enumerate(columns):
+                    factors = [column, row, sums[part][half]]
+                    sums[part][half] = self.call(_HALF_TYPE, _FMA.name, factors)
+        first, second = (self.shuffle(low, high, range(WIDTH)) for low, high in sums)
+        return first, second
 
-    def _row_pairs(self, first: Operand, second: Operand) -> list[Operand]:
-        """A matrix as four vectors of two rows."""
-        return [
-            self.shuffle(first, second, _IN_ROW_ORDER[start : start + PAIR])
-            for start in range(0, ELEMENTS, PAIR)
-        ]
+    def _halves(self, lanes: Operand) -> list[Operand]:
+        starts = (0, HALF)
+        return [self.shuffle(lanes, poison(_WIDE), range(start, start + HALF)) for start in starts]
 
-    def _row_twice(self, pair: Operand, which: int) -> Operand:
-        row = [which * SIDE + column for column in range(SIDE)]
-        return self._picked(pair, row * 2)
+    def _column(self, half: Operand, k: int) -> Operand:
+        """Column `k` of four rows, each of its elements in all lanes of its row."""
+        places = [_LANES[_row(lane), k - k % 2] for lane in range(HALF)]
+        return self.shuffle(half, poison(_HALF_TYPE), places)
 
-    def _picked(self, pair: Operand, places: list[int]) -> Operand:
-        return self.shuffle(pair, poison(pair.type), places)
-
-    def _lanes(self, pairs: list[Operand], part: int) -> Operand:
-        """The first or the second elements, in lane order."""
-        halves = [self.shuffle(pairs[i], pairs[i + 1], range(2 * PAIR)) for i in (0, 2)]
-        places = [_row(lane) * SIDE + _column(lane) + part for lane in range(WIDTH)]
-        return self.shuffle(halves[0], halves[1], places)
+    def _row(self, half: Operand, k: int) -> Operand:
+        """Row `k`, every other element of it, in the lanes of each row."""
+        places = [_LANES[k % 4, _column(lane)] for lane in range(HALF)]
+        return self.shuffle(half, poison(_HALF_TYPE), places)

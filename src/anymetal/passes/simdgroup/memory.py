@@ -36,6 +36,7 @@ from anymetal.passes.simdgroup.facts import WIDTH, Lanes
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.together import Stretch, is_invariant, stretch_of
 from anymetal.passes.simdgroup.values import ALL_LANES, INVARIANT, Code, Value, vector_type
+from anymetal.passes.simdgroup.wide import Wide, fits
 
 _NO_MARK: dict[str, str] = {}
 # Places that are loaded one by one sooner than gathered.
@@ -77,6 +78,7 @@ class Memory:
         self._code = code
         self._spare: Operand | None = None
         self._scattering = small.Scattering(code)
+        self._wide = Wide(code)
 
     # ---- from instructions -------------------------------------------------------------------
 
@@ -84,6 +86,10 @@ class Memory:
         code = self._code
         if address.facts.is_uniform:
             return code.uniform(self._scalar_load(instruction, address))
+        if self._is_wide(instruction, instruction.type, address):
+            assert isinstance(instruction.type, Vector)
+            parts = self._wide.load(instruction.type, code.vector(address), instruction.align, mask)
+            return code.assembled(instruction.type, iter([code.varying(part) for part in parts]))
         pieces = self._pieces(instruction, instruction.type, address, mask)
         return code.assembled(instruction.type, iter([self._load(piece) for piece in pieces]))
 
@@ -94,9 +100,21 @@ class Memory:
             self._scalar_store(instruction, self._code.scalar(value), address)
             return
         leaves = self._code.leaves_of(value)
+        if self._is_wide(instruction, value.type, address):
+            assert isinstance(value.type, Vector)
+            parts = [self._code.vector(leaf) for leaf in leaves]
+            pointers = self._code.vector(address)
+            self._wide.store(value.type, parts, pointers, instruction.align, mask)
+            return
         pieces = self._pieces(instruction, value.type, address, mask)
         for piece, leaf in zip(pieces, leaves, strict=True):
             self._store(piece, leaf)
+
+    def _is_wide(self, instruction: Instruction, kind: Type, address: Value) -> bool:
+        """A plain access to a vector at an address that nothing is known of."""
+        if instruction.is_atomic or instruction.is_volatile or address.exchanged is not None:
+            return False
+        return address.facts.offsets is None and fits(self._code, kind)
 
     def _scalar_load(self, instruction: Instruction, address: Value) -> Operand:
         return self._code.load(

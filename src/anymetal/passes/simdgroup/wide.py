@@ -1,0 +1,139 @@
+"""Vectors of 8 or 16 bytes, one for each lane, at addresses that nothing is known of.
+
+A float4 is loaded whole, lane after lane, and taken apart in registers: processors gather a scalar
+at a time, and four gathers cost more than twice as much (Zen 4). Vectors of 8 bytes are gathered as
+one integer each; of a half4 LLVM would write 128 loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from anymetal.ir import I64, PTR, VOID, Integer, Operand, Type, Vector, constant, integer, vector
+from anymetal.passes.simdgroup import fours
+from anymetal.passes.simdgroup.facts import WIDTH
+from anymetal.passes.simdgroup.values import ALL_LANES, Code, vector_type
+
+_WORD, _LONG, _QUAD = 4, 8, 16  # bytes
+LONG_WEIGHT, QUAD_WEIGHT = 30, 150  # in instructions
+
+
+def fits(code: Code, kind: Type) -> bool:
+    """Whether a type is a vector that is moved as one here."""
+    if not isinstance(kind, Vector):
+        return False
+    size = code.types.size(kind.element)
+    if size * kind.count == _QUAD:
+        return size == _WORD
+    return size * kind.count == _LONG and size in (2, _WORD)
+
+
+class Wide:
+    """Writes loads and stores of such vectors; `mask` None stands for all lanes."""
+
+    def __init__(self, code: Code) -> None:
+        self._code = code
+        self._places: Operand | None = None
+        self._spare: Operand | None = None
+
+    def load(
+        self, kind: Vector, pointers: Operand, align: int, mask: Operand | None
+    ) -> list[Operand]:
+        """The first elements of all lanes, their second ones, ..."""
+        code = self._code
+        if code.types.size(kind) == _LONG:
+            code.extra_weight += LONG_WEIGHT
+            return self._split(kind, self._gathered(pointers, align, mask))
+        code.extra_weight += QUAD_WEIGHT
+        loaded = [code.load(kind, place, align) for place in self._each(pointers, mask)]
+        in_piece = fours.PIECE // fours.FOUR
+        pieces = [
+            code.concatenated(loaded[lane : lane + in_piece]) for lane in range(0, WIDTH, in_piece)
+        ]
+        return fours.apart(code, pieces)
+
+    def store(
+        self,
+        kind: Vector,
+        values: list[Operand],
+        pointers: Operand,
+        align: int,
+        mask: Operand | None,
+    ) -> None:
+        """Lowest lane first: where two write to one place, the higher one's value stays."""
+        code = self._code
+        if code.types.size(kind) == _LONG:
+            code.extra_weight += LONG_WEIGHT
+            self._scatter(self._joined(kind, values), pointers, align, mask)
+            return
+        code.extra_weight += QUAD_WEIGHT
+        whole = fours.joined(code, values)
+        for lane, place in enumerate(self._each(pointers, mask)):
+            start = lane * fours.FOUR
+            code.store(code.picked(whole, range(start, start + fours.FOUR)), place, align)
+
+    # ---- 16 bytes ----------------------------------------------------------------------------
+
+    def _each(self, pointers: Operand, mask: Operand | None) -> Iterator[Operand]:
+        """Each lane's address, by way of memory; of lanes that are not there, a valid one.
+
+        Moves from vector registers one by one cost more; `volatile` keeps LLVM from them.
+        """
+        code = self._code
+        if self._places is None:
+            self._places = code.variable(pointers.type)
+        if mask is not None:
+            pointers = code.select(mask, pointers, code.splat(self._nowhere()))
+        code.store(pointers, self._places, is_volatile=True)
+        for lane in range(WIDTH):
+            yield code.load(PTR, code.moved(self._places, lane * _LONG))
+
+    def _nowhere(self) -> Operand:
+        if self._spare is None:
+            self._spare = self._code.variable(vector(2, I64), align=_QUAD)
+        return self._spare
+
+    # ---- 8 bytes -----------------------------------------------------------------------------
+
+    def _gathered(self, pointers: Operand, align: int, mask: Operand | None) -> Operand:
+        wide = vector_type(I64)
+        name = f"llvm.masked.gather.v{WIDTH}i64.v{WIDTH}p0"
+        arguments = [pointers, mask or ALL_LANES, constant(wide, 0)]
+        aligned = ((f"align {align}",), (), ())
+        return self._code.declared_call(wide, name, arguments, attributes=aligned)
+
+    def _scatter(
+        self, written: Operand, pointers: Operand, align: int, mask: Operand | None
+    ) -> None:
+        name = f"llvm.masked.scatter.v{WIDTH}i64.v{WIDTH}p0"
+        aligned = ((), (f"align {align}",), ())
+        arguments = [written, pointers, mask or ALL_LANES]
+        self._code.declared_call(VOID, name, arguments, attributes=aligned)
+
+    def _split(self, kind: Vector, longs: Operand) -> list[Operand]:
+        code = self._code
+        wide, bits = vector_type(kind.element), _bits(code, kind)
+        parts = []
+        for number in range(kind.count):
+            shifted = code.lshr(longs, constant(longs.type, number * bits.bits))
+            part = code.cast("trunc", shifted, vector_type(bits))
+            parts.append(part if part.type is wide else code.cast("bitcast", part, wide))
+        return parts
+
+    def _joined(self, kind: Vector, values: list[Operand]) -> Operand:
+        code = self._code
+        bits, longs = _bits(code, kind), vector_type(I64)
+        whole = constant(longs, 0)
+        for number, value in enumerate(values):
+            plain = vector_type(bits)
+            part = value if value.type is plain else code.cast("bitcast", value, plain)
+            part = code.shl(code.cast("zext", part, longs), constant(longs, number * bits.bits))
+            whole = code.or_(whole, part)
+        return whole
+
+
+def _bits(code: Code, kind: Vector) -> Integer:
+    """An integer as wide as an element."""
+    bits = integer(8 * code.types.size(kind.element))
+    assert isinstance(bits, Integer)
+    return bits
