@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from tests.learn.blocks import Block, blocks_of
 from tests.learn.running import Page
 from tools.site import commands, names, operators
 
+from anymetal import device, optim, overrides
 from anymetal.ops.declare import OPERATORS
 
 NAMES = names.public_names()
@@ -33,6 +36,20 @@ def test_code_in_docstrings_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found
     for block in found:
         Page(tmp_path).step(block)
+
+
+MODULES = (device, optim, overrides)
+
+
+def test_code_at_the_head_of_modules_runs(tmp_path: Path) -> None:
+    """One after the other in one process of their own, which has the virtual device from then."""
+    texts = [
+        block.text
+        for module in MODULES
+        for block in blocks_of(module.__doc__ or "", Path(module.__name__))
+    ]
+    assert len(texts) == len(MODULES)
+    subprocess.run([sys.executable, "-c", "\n".join(texts)], check=True, cwd=tmp_path)
 
 
 def test_reference_has_every_name() -> None:

@@ -123,9 +123,18 @@ def check(
 ) -> Check:
     """Run every kernel call inside checked.
 
-        with anymetal.check() as report:
-            lib.softmax_rows(x, y, n, threads=..., group_size=...)
-        assert not report.findings
+    ```python
+    import anymetal
+    import torch
+
+    lib = anymetal.compile_shader(
+        "kernel void twice(device float* x, uint i [[thread_position_in_grid]]) { x[i] *= 2; }"
+    )
+    x = torch.ones(100)
+    with anymetal.check() as report:
+        lib.twice(x, threads=101)
+    assert report.findings[0].kind == "out_of_bounds"
+    ```
 
     `outputs`: tensors that a launch must write completely; None makes a part left out a warning,
     () says nothing about it. `nan`: also look for the first NaN or infinity. `severity`: what a

@@ -1,12 +1,14 @@
 """A virtual `mps` device for Linux: programs written for PyTorch on a Mac run unchanged.
 
-    import anymetal
+```python
+import anymetal
 
-    anymetal.device.enable()  # best before the first `import torch`
+anymetal.device.enable()  # best before the first `import torch`
 
-    import torch
+import torch
 
-    x = torch.ones(3, device="mps")
+x = torch.ones(3, device="mps")
+```
 
 Enabling holds for the process. `ANYMETAL_DEVICE=1` in the environment does it when torch is
 imported, and `anymetal run SCRIPT` for one program.

@@ -1,6 +1,12 @@
 """Optimizers as torch.optim has them, with Metal kernels that take many tensors a launch.
 
-    optimizer = anymetal.optim.AdamW(model.parameters(), lr=3e-4)
+```python
+import anymetal
+import torch
+
+model = torch.nn.Linear(3, 2)
+optimizer = anymetal.optim.AdamW(model.parameters(), lr=3e-4)
+```
 
 They are torch's own classes with another `step`: options, state_dict, schedulers, parameter groups,
 closures and gradient scalers are torch's. `Lion` has no model there.

@@ -1,12 +1,16 @@
 """torch's own functions, with our kernels behind them: for programs that are not to be changed.
 
-    from anymetal import overrides
+```python
+import torch
+from anymetal import overrides
 
-    overrides.enable()                      # what was measured to be faster here
-    with overrides.enabled("norm", "softmax"):
-        model(x)
-    print(overrides.report())
-    overrides.disable()                     # torch is as it was
+model, x = torch.nn.LayerNorm(32), torch.randn(4, 32)
+overrides.enable()  # what was measured to be faster here
+with overrides.enabled("norm", "softmax"):
+    model(x)
+print(overrides.report())
+overrides.disable()  # torch is as it was
+```
 
 Whatever ours does not take in full goes to torch: see docs/overrides.md.
 """
