@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from anymetal.evidence.exercise import Exercise, differentiable, spread, upstream_like
 from anymetal.evidence.judge import Judgement, flat, worst
-from anymetal.evidence.timing import Call, Times, measure, synchroniser
+from anymetal.evidence.timing import Call, Times, measure, rest_on, synchroniser
 from anymetal.launch.guarded import watched
 from anymetal.ops.declare import NAMESPACE, OPERATORS, AnyOperator, Cost, variants
 
@@ -132,7 +132,12 @@ def measure_row(exercise: Exercise, direction: str, effort: Effort) -> Row:
     calls = {n: one.call for n, one in contenders.items() if n == TORCH or before[n].passed}
     if exercise.operator.timed is not None:
         calls[TORCH] = Contender(exercise, exercise.operator.timed, direction).call
-    times = measure(calls, synchroniser(exercise.device), seconds=effort.seconds)
+    times = measure(
+        calls,
+        synchroniser(exercise.device),
+        seconds=effort.seconds,
+        rest=rest_on(exercise.device),
+    )
     after = judged()
     judgements = {name: worst([before[name], after[name]]) for name in contenders}
     variant, launch, launches = _launch_of(contenders[OURS])

@@ -15,7 +15,7 @@ import torch
 from anymetal.evidence.exercise import converted, exact_copy
 from anymetal.evidence.judge import Judgement, flat, judge, project_tolerance, worst
 from anymetal.evidence.measure import FORWARD, OURS, TORCH, Row, shape_text
-from anymetal.evidence.timing import measure, synchroniser
+from anymetal.evidence.timing import measure, rest_on, synchroniser
 from anymetal.launch.handing import Tally, handed_to
 
 Arguments = Callable[[], list[Any]]
@@ -67,7 +67,7 @@ def measure_own(own: Own, device: torch.device, seconds: float, *, count: bool =
     if baseline is not None:
         calls[TORCH] = lambda: baseline(*theirs)
     with torch.no_grad():
-        times = measure(calls, synchroniser(device), seconds=seconds)
+        times = measure(calls, synchroniser(device), seconds=seconds, rest=rest_on(device))
     after = own.judgement()
     judgements = {} if before is None or after is None else {OURS: worst([before, after])}
     if judgements and not judgements[OURS].passed:

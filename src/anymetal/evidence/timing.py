@@ -16,6 +16,8 @@ from typing import TypedDict, TypeVar
 
 import torch
 
+from anymetal.overrides.reasons import kind_of
+
 Call = Callable[[], object]
 Name = TypeVar("Name", str, int)
 
@@ -37,7 +39,8 @@ class Long(TypedDict):
 
 # torch's threads (OpenMP) spin for some milliseconds after a call, on processors that the next
 # contender needs: each begins when they have gone to sleep.
-LONG = Long(least_rounds=3, warm_up=1, rest=0.02)
+REST = 0.02
+LONG = Long(least_rounds=3, warm_up=1, rest=REST)
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,11 @@ class Times:
     def slower_than(self, other: Times) -> bool:
         """Whether the intervals are apart: a difference that is not noise."""
         return self.low > other.high
+
+
+def rest_on(device: torch.device) -> float:
+    """Seconds between samples: none on a GPU, which would lower its clock meanwhile."""
+    return REST if kind_of(device) in ("cpu", "virtual-mps") else 0.0
 
 
 def synchroniser(device: torch.device) -> Callable[[], None]:
