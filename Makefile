@@ -11,6 +11,7 @@
 #   make lint         formatting, style, types, dead code and the changelog
 #   make cuda         the operators' kernels as PTX through NVIDIA's assembler: a table of registers
 #   make conformance  compile the kernels of a published package and of torch's headers
+#   make parity       our front end judged by Apple's compiler: its kernels from public wheels; hours
 #   make op-db        torch's own operator samples on the virtual mps device, against the CPU
 #   make bench        time the engine
 #   make docs         the documentation site, in build/site
@@ -35,7 +36,7 @@ C_SOURCES = $(shell find src/anymetal/msl/include -type f) \
     -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.mm' -o -name '*.metal' -o -name '*.cl')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick thorough checked engines health attack lint format conformance op-db \
+.PHONY: help demo test quick thorough checked engines health attack lint format conformance parity op-db \
   bench linalg cuda docs dist clean
 
 help:
@@ -83,6 +84,12 @@ format: $(VENV)/.developer
 
 conformance: $(VENV)/.developer
 	$(BIN)/python -m conformance
+
+# One eighth of it: make parity SHARD=3/8
+SHARD ?= 1/1
+parity: $(VENV)/.developer
+	$(BIN)/python -m parity --shard $(SHARD)
+	$(BIN)/python -m parity --page
 
 op-db: $(VENV)/.developer
 	$(BIN)/python -m conformance.op_db

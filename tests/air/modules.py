@@ -262,6 +262,57 @@ define void @product({pointer} %a, {pointer} %b, {pointer} %out) {{
     )
 
 
+def tensor_product(transpose_left: bool, transpose_right: bool) -> str:
+    """out += left * right by matmul2d (16, 32, 16): 8, 16 and 16 elements of each lane, which lie
+    one behind the other in the buffers."""
+    stem, flags = (
+        "__tensorops_impl_matmul2d_op",
+        f"i8 {int(transpose_left)}, i8 {int(transpose_right)}",
+    )
+    shape = f"i32 16, i32 32, i32 16, {flags}, i8 1, i32 1"
+    types = "i32 268435488, i32 268435488, i32 268435488"
+    pointer, moved = "ptr addrspace(1)", ""
+    for operand, (name, count) in enumerate((("left", 8), ("right", 16), ("out", 16))):
+        moved += f"""
+  %{name}.bytes = call i64 @{stem}_cooperative_tensor_data_size(i32 {operand}, {shape},
+    {types}, i32 32)
+  %{name}.data = alloca i8, i64 %{name}.bytes, align 16
+  %{name}.first = mul i64 %wide, {4 * count}
+  %{name}.place = getelementptr inbounds i8, {pointer} %{name}, i64 %{name}.first
+  %{name}.to = call ptr @{stem}_cooperative_tensor_get_element_pointer(i32 {operand}, {shape},
+    ptr %{name}.data, i16 -1, {types})
+  call void @llvm.memcpy.p0.p1.i64(ptr %{name}.to, {pointer} %{name}.place, i64 {4 * count},
+    i1 false)"""
+    described = "i32, i32, i32, i32, i8, i8, i8, i32"
+    return module(
+        "product",
+        f"""
+%descriptor = type {{ i32, i32, i32, i8, i8, i8, i32 }}
+declare i64 @{stem}_cooperative_tensor_data_size({described}, i32, i32, i32, i32)
+declare ptr @{stem}_cooperative_tensor_get_element_pointer({described}, ptr, i16, i32, i32, i32)
+declare void @{stem}_run_cooperative_f32_f32_f32(ptr, ptr, ptr, ptr, i32)
+declare void @llvm.memcpy.p0.p1.i64(ptr, ptr addrspace(1), i64, i1)
+declare void @llvm.memcpy.p1.p0.i64(ptr addrspace(1), ptr, i64, i1)
+
+define void @product({pointer} %left, {pointer} %right, {pointer} %out, i32 %lane) {{
+  %wide = zext i32 %lane to i64
+  %d = alloca %descriptor, align 4
+  store %descriptor {{ {shape} }}, ptr %d, align 4{moved}
+  call void @{stem}_run_cooperative_f32_f32_f32(ptr %d, ptr %left.to, ptr %right.to, ptr %out.to,
+    i32 32)
+  call void @llvm.memcpy.p1.p0.i64({pointer} %out.place, ptr %out.to, i64 64, i1 false)
+  ret void
+}}
+""",
+        [
+            buffer(0, "left", more="const"),
+            buffer(1, "right", more="const"),
+            buffer(2, "out"),
+            builtin(3, "thread_index_in_simdgroup", "lane"),
+        ],
+    )
+
+
 def _spread(count: int) -> str:
     return ", ".join(["i32 0", "i32 1", *["i32 poison"] * (count - 2)])
 

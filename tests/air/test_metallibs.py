@@ -78,6 +78,33 @@ def test_simdgroup_matrices(engine: str, air: tuple[int, int]) -> None:
     torch.testing.assert_close(out, a @ b)
 
 
+def spread(matrix: torch.Tensor) -> torch.Tensor:
+    """A matrix as the lanes hold it: 16x16 fragments, of which a lane has eight elements."""
+    rows, columns = matrix.shape
+    lanes = [
+        matrix[
+            16 * down + ((lane >> 2 & 4) | (lane >> 1 & 3)) + 8 * (i >> 2),
+            16 * across + 4 * ((lane >> 2 & 2) | (lane & 1)) + (i & 3),
+        ]
+        for lane in range(32)
+        for down in range(rows // 16)
+        for across in range(columns // 16)
+        for i in range(8)
+    ]
+    return torch.stack(lanes)
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("right", [False, True])
+def test_products_of_cooperative_tensors(engine: str, left: bool, right: bool) -> None:
+    product = library("product", modules.tensor_product(left, right), (2, 8)).product
+    a, b, c = torch.randn(16, 16), torch.randn(16, 32), torch.randn(16, 32)
+    out = spread(c)
+    stored = (spread(a.T if left else a), spread(b.T if right else b))
+    product(*stored, out, threads=32, group_size=32)
+    torch.testing.assert_close(out, spread(c + a @ b))
+
+
 def test_functions_on_vectors(engine: str) -> None:
     declared = "declare <4 x float> @air.fma.v4f32(<4 x float>, <4 x float>, <4 x float>)"
     line = "%y = call <4 x float> @air.fma.v4f32(<4 x float> %v, <4 x float> %v, <4 x float> %v)"

@@ -202,15 +202,17 @@ def _buffer(nodes: Mapping[str, Node], row: _Row, argument: Argument) -> Argumen
     fields: tuple[Field, ...] = ()
     if (reference := row.item("air.struct_type_info")) is not None:
         fields = tuple(_fields(nodes, nodes[reference]))
+    size = row.number("air.arg_type_size", 1)
     return replace(
         argument,
         role="threadgroup" if space == 3 else "buffer",
         index=row.number("air.location_index"),
         builtin=None,
         space=_SPACES.get(space, f"address space {space}"),
-        element_size=row.number("air.arg_type_size", 1),
+        element_size=size,
         element_align=row.number("air.arg_type_align_size", 1),
-        is_pointer="air.buffer_size" not in row,
+        # Of a pointer no size is known, of an array more than one element's.
+        is_pointer=row.number("air.buffer_size") != size,
         is_const="air.read" in row,
         fields=fields,
     )

@@ -1,0 +1,9 @@
+"""Apple's compiler as the judge of ours: its kernels, from public wheels, run beside our own.
+
+wheels     exact versions of mlx-metal and torch, fetched and kept, never committed
+templates  a kernel's name in MLX's metallib -> the template that it was made of
+inputs     what a kernel is given: the same bytes for both of them
+mlx        MLX's kernels: accepted, the same arguments, the same bits
+pytorch    PyTorch's kernels from their metallib against torch's operators
+page       docs/parity.md
+"""

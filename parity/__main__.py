@@ -1,0 +1,150 @@
+"""`python -m parity`: judge our front end by what Apple's compiler made of the same sources.
+
+    python -m parity                         all of it; hours
+    python -m parity --shard 3/8             an eighth of every part
+    python -m parity --part results --sample 400
+    python -m parity --page                  docs/parity.md, of all results that are here
+
+The exit status is 1 when a kernel is refused, has other arguments or gives other results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from parity import wheels
+from parity.verdict import Verdict
+
+Names = Callable[[], Sequence[str]]
+Judge = Callable[[Iterable[str]], Iterator[Verdict]]
+PARTS = ("tables", "results", "structure", "torch")
+RESULTS = wheels.FOLDER / "results"
+_GOOD = ("equal", "equal, nothing written", "NaN signs", "close")
+
+
+def main() -> int:
+    options = parse_arguments()
+    os.environ.setdefault("ANYMETAL_CACHE_DIR", str(wheels.FOLDER / "cache"))
+    if options.page:
+        from parity.page import write_page  # noqa: PLC0415  (torch is not needed before)
+
+        print(f"wrote {write_page(RESULTS)}")
+        return 0
+    try:
+        return judge(options)
+    except wheels.NoWheel as error:
+        print(f"parity: nothing was judged: {error}", file=sys.stderr)
+        return 1 if os.environ.get("CI") else 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="parity", description=__doc__.splitlines()[0])
+    parser.add_argument("--part", choices=PARTS, action="append", help="only this part")
+    parser.add_argument(
+        "--shard", default="1/1", metavar="I/N", help="one of N parts of the kernels"
+    )
+    parser.add_argument("--sample", type=int, metavar="N", help="only so many, always the same")
+    parser.add_argument("--seconds", type=float, metavar="S", help="stop a part after this time")
+    parser.add_argument("--page", action="store_true", help="write docs/parity.md and stop")
+    return parser.parse_args()
+
+
+def judge(options: argparse.Namespace) -> int:
+    """Judges the parts that are asked for; what was found is kept as JSON."""
+    failed = 0
+    for part in options.part or PARTS:
+        names, function = _judges()[part]
+        chosen = shard(names(), options.shard, options.sample)
+        place = RESULTS / f"{part}-{options.shard.replace('/', '-of-')}.jsonl"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        started, bad, count = time.monotonic(), 0, 0
+        with place.open("w") as file:
+            for verdict in function(chosen):
+                file.write(json.dumps(asdict(verdict)) + "\n")
+                count += 1
+                if not is_good(verdict):
+                    bad += 1
+                    print(describe(verdict), flush=True)
+                if options.seconds and time.monotonic() - started > options.seconds:
+                    break
+        print(f"{part}: {count} kernels, {bad} not as they should be", flush=True)
+        failed += bad
+    return 1 if failed else 0
+
+
+def _judges() -> dict[str, tuple[Names, Judge]]:
+    from parity import mlx, pytorch  # noqa: PLC0415  (they import torch)
+
+    def with_source() -> list[str]:
+        return [name for name in mlx.kernels() if mlx.has_source(name)]
+
+    def with_case() -> list[str]:
+        return [name for name in pytorch.kernels() if pytorch.has_case(name)]
+
+    return {
+        "tables": (with_source, mlx.judge_tables),
+        "results": (with_source, mlx.judge_results),
+        "structure": (with_source, mlx.judge_structure),
+        "torch": (with_case, pytorch.judge),
+    }
+
+
+def shard(names: Sequence[str], which: str, sample: int | None) -> list[str]:
+    """The kernels of a shard: one of each family, then a second of each, and so on.
+
+    Which is left to chance, but always the same.
+    """
+    number, count = (int(part) for part in which.split("/"))
+    mixed = list(names)
+    random.Random(0).shuffle(mixed)
+    seen = Counter[str]()
+    turns = []
+    for name in mixed:
+        turns.append(seen[_family(name)])
+        seen[_family(name)] += 1
+    ordered = [mixed[at] for at in sorted(range(len(mixed)), key=turns.__getitem__)]
+    chosen = ordered[number - 1 :: count]
+    return chosen if sample is None else chosen[:sample]
+
+
+def _family(name: str) -> str:
+    """A kernel's name without the types and sizes in it."""
+    return re.sub(r"(u?int|b?float|half|complex|long|short|u?char|bool_?)?\d*(_t\b)?", "", name)
+
+
+def is_good(verdict: Verdict) -> bool:
+    words = [word for _, word in verdict.results]
+    return not verdict.refused and not verdict.arguments and all(map(_is_good_word, words))
+
+
+def _is_good_word(word: str) -> bool:
+    return word in _GOOD or word.startswith("engine: ")
+
+
+def describe(verdict: Verdict) -> str:
+    words = [f"{where}: {word}" for where, word in verdict.results if not _is_good_word(word)]
+    return f"{verdict.kernel}: {verdict.refused or verdict.arguments or '; '.join(words)}"
+
+
+def results_in(folder: Path, part: str) -> dict[str, dict[str, object]]:
+    """What is kept of a part, by kernel: of all its shards."""
+    rows: dict[str, dict[str, object]] = {}
+    for file in sorted(folder.glob(f"{part}-*.jsonl")):
+        for line in file.read_text().splitlines():
+            row = json.loads(line)
+            rows[row["kernel"]] = row
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""Results of all shards -> docs/parity.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from parity import wheels
+from parity.__main__ import results_in
+
+PAGE = Path(__file__).parent.parent / "docs" / "parity.md"
+_MOST_LISTED = 60
+Row = dict[str, Any]
+
+_HEAD = """# Parity with Apple's compiler
+
+Written by `python -m parity --page` from the results of `make parity`. No Mac is at hand, but what
+Apple's compiler made of public sources is: the macOS wheels of `mlx-metal` and `torch` hold
+metallibs. Their kernels run here ([compiled kernels](metallibs.md)), and judge what our own front
+end makes of the same sources.
+
+- MLX: {mlx}, {mlx_kernels:,} kernels. The wheel's headers have
+  the templates of {with_source:,} of them; most of the rest has its text in files that are not in
+  the wheel.
+- PyTorch: {torch}, {torch_kernels:,} kernels in its first
+  metallib (AIR 2.6), {with_case:,} of them with a case in `parity/pytorch.py`.
+
+Both of a pair run the implementation of `air.*` functions that anymetal has. Equal bits therefore
+speak of the front end: language rules, promotions, contraction, layout, what Apple's own headers
+inline. They say nothing about what the GPU's compiler and hardware do with those functions.
+"""
+
+
+def write_page(folder: Path) -> Path:
+    """Writes the page of what is kept; parts that nobody has run are said to be missing."""
+    parts = {
+        part: list(results_in(folder, part).values())
+        for part in ("tables", "results", "structure", "torch")
+    }
+    sections = [_head(), _tables(parts["tables"]), _results(parts["results"])]
+    sections += [_structure(parts["structure"]), _torch(parts["torch"]), _how()]
+    PAGE.write_text("\n".join(sections))
+    return PAGE
+
+
+def _head() -> str:
+    from parity import mlx, pytorch  # noqa: PLC0415  (they import torch)
+
+    return _HEAD.format(
+        mlx=wheels.MLX.label,
+        mlx_kernels=len(mlx.kernels()),
+        with_source=sum(map(mlx.has_source, mlx.kernels())),
+        torch=wheels.TORCH.label,
+        torch_kernels=len(pytorch.kernels()),
+        with_case=sum(map(pytorch.has_case, pytorch.kernels())),
+    )
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+    lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _listed(found: Sequence[tuple[str, str]]) -> str:
+    if not found:
+        return ""
+    shown = [(f"`{name}`", what.replace("|", "\\|")) for name, what in found[:_MOST_LISTED]]
+    more = len(found) - len(shown)
+    rest = f"\nand {more} more.\n" if more > 0 else ""
+    return _table(("kernel", "what"), shown) + rest
+
+
+def _tables(rows: Sequence[Row]) -> str:
+    refused = [(row["kernel"], row["refused"]) for row in rows if row["refused"]]
+    other = [(row["kernel"], row["arguments"]) for row in rows if row["arguments"]]
+    figures = _table(
+        ("MLX's kernels", "judged", "accepted", "argument tables equal"),
+        [("all families", *_counts(len(rows), len(refused), len(other)))],
+    )
+    return "\n".join(
+        ["## Accepted, and with the same arguments\n", figures, _listed(refused), _listed(other)]
+    )
+
+
+def _counts(judged: int, refused: int, other: int) -> tuple[str, str, str]:
+    return f"{judged:,}", f"{judged - refused:,}", f"{judged - refused - other:,}"
+
+
+def _results(rows: Sequence[Row]) -> str:
+    words: dict[str, Counter[str]] = {}
+    bad = []
+    for row in rows:
+        for engine, word in row["results"]:
+            words.setdefault(engine, Counter())[_kind(word)] += 1
+            if _kind(word) in ("differ", "not run"):
+                bad.append((row["kernel"], f"{engine}: {word}"))
+        if row["refused"]:
+            bad.append((row["kernel"], row["refused"]))
+    kinds = ("equal", "NaN signs", "nothing written", "other engine", "not run", "differ")
+    figures = _table(
+        ("engine", *kinds),
+        [(engine, *(f"{counts[kind]:,}" for kind in kinds)) for engine, counts in words.items()],
+    )
+    text = (
+        "## The same results, bit by bit\n\n"
+        f"{len(rows):,} kernels ran once from Apple's AIR and once from source, with the same bytes"
+        " in all\nbuffers: special values (NaN, infinities, denormals, largest numbers) for"
+        " elementwise kernels,\nnormal numbers for others. Whole buffers are compared."
+        " *Nothing written*: the launch, whose sizes\nare guessed from names, left all buffers as"
+        " they were, which proves nothing. *Other engine*: the\nkernel is too long for that one.\n"
+    )
+    return "\n".join([text, figures, _listed(bad)])
+
+
+def _kind(word: str) -> str:
+    if word in ("equal", "NaN signs"):
+        return word
+    if word == "equal, nothing written":
+        return "nothing written"
+    if word.startswith("engine: "):
+        return "other engine"
+    return "not run" if word.startswith("not run") else "differ"
+
+
+def _structure(rows: Sequence[Row]) -> str:
+    words = [word for row in rows for _, word in row["results"]]
+    equal = sum(word == "equal" for word in words)
+    other = [(row["kernel"], word) for row in rows for _, word in row["results"] if word != "equal"]
+    text = (
+        "## The same operations\n\n"
+        "Where results cannot tell: how many fused multiply-adds, and how many additions,"
+        " subtractions,\nproducts, quotients and negations the program of a kernel has, after the"
+        " same optimiser. Loops that\nApple's optimiser left as they were and clang did not count"
+        " differently and mean nothing.\n"
+    )
+    figures = _table(("programs compared", "equal"), [(f"{len(words):,}", f"{equal:,}")])
+    return "\n".join([text, figures, _listed(other[:15])])
+
+
+def _torch(rows: Sequence[Row]) -> str:
+    words = Counter(_torch_kind(row["results"][0][1]) for row in rows)
+    bad = [
+        (row["kernel"], row["results"][0][1])
+        for row in rows
+        if _torch_kind(row["results"][0][1]) in ("off", "not run")
+    ]
+    kinds = ("equal", "close", "off", "not run")
+    figures = _table(
+        ("PyTorch's kernels run", *kinds),
+        [(f"{len(rows):,}", *(f"{words[kind]:,}" for kind in kinds))],
+    )
+    text = (
+        "## PyTorch's kernels against torch on the CPU\n\n"
+        "Elementwise operators in all their forms (dense, strided, broadcast, with casts),"
+        " reductions, scans,\nnorms, sorts, indexing, products. *Close* is within 2e-5 (float),"
+        " 2e-3 (half), 1.6e-2 (bfloat) of\nthe CPU's result, 20 times that for special functions"
+        " and sums; integers must be equal.\n"
+    )
+    return "\n".join([text, figures, _listed(bad)])
+
+
+def _torch_kind(word: str) -> str:
+    if word in ("equal", "close"):
+        return word
+    return "not run" if word.startswith("not run") else "off"
+
+
+def _how() -> str:
+    return (
+        "## How to run it\n\n"
+        "`make parity` judges everything, which takes hours; `python -m parity --shard 3/8` an"
+        " eighth of it.\n`make test` has a sample. The wheels are fetched once, by exact version,"
+        " into `.anymetal/parity`;\nnothing of them is in the repository. Without a network it"
+        " says so, and fails only in CI.\n"
+    )
