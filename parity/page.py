@@ -34,14 +34,14 @@ inline. They say nothing about what the GPU's compiler and hardware do with thos
 
 
 def write_page(folder: Path) -> Path:
-    """Writes the page of what is kept; parts that nobody has run are said to be missing."""
+    """Writes the page of what is kept; parts that nobody has run are left out."""
     parts = {
         part: list(results_in(folder, part).values())
         for part in ("tables", "results", "structure", "torch")
     }
-    sections = [_head(), _tables(parts["tables"]), _results(parts["results"])]
-    sections += [_structure(parts["structure"]), _torch(parts["torch"]), _how()]
-    PAGE.write_text("\n".join(sections))
+    writers = {"tables": _tables, "results": _results, "structure": _structure, "torch": _torch}
+    sections = [writers[part](rows) for part, rows in parts.items() if rows]
+    PAGE.write_text("\n".join([_head(), *sections, _how()]))
     return PAGE
 
 
