@@ -355,3 +355,55 @@ def _gated_delta(match: re.Match[str], types: Mapping[str, str]) -> Template | N
     header = "gated_delta_update_vjp.h" if "vjp" in family else "gated_delta_update.h"
     arguments = ", ".join([cpp(kind), *sizes.split("_")])
     return Template(("utils.h", header), name, arguments)
+
+
+@_rule(
+    r"gemv(_t)?_outmask_(\w+?)_opmask_(\w+?)_"
+    rf"{_F}_bm(\d+)_bn(\d+)_sm(\d+)_sn(\d+)_tm(\d+)_tn(\d+)_nc(\d)"
+)
+def _gemv_masked(match: re.Match[str], types: Mapping[str, str]) -> Template | None:
+    transposed, out_mask, mask, kind, *sizes = match.groups()
+    masks = ["nomask_t" if m == "nomask" else cpp(m) for m in (out_mask, mask)]
+    arguments = ", ".join([cpp(kind), *masks, *sizes])
+    return Template(("utils.h", "gemv_masked.h"), f"gemv{transposed or ''}_masked", arguments)
+
+
+_CONV = ("utils.h", "steel/gemm/mma.h", "steel/conv/conv.h", "steel/conv/params.h")
+
+
+@_rule(rf"implicit_gemm_conv_2d_{_F}_{_TILES}_channel_(\d|l)_filter_(s|l)")
+def _conv_2d(match: re.Match[str], types: Mapping[str, str]) -> Template | None:
+    kind, *sizes, channels, filter_ = match.groups()
+    small = "true" if filter_ == "s" else "false"
+    arguments = ", ".join([cpp(kind), *sizes, channels.replace("l", "0"), small])
+    headers = (*_CONV, "steel/conv/kernels/steel_conv.h")
+    return Template(headers, "implicit_gemm_conv_2d", arguments)
+
+
+@_rule(rf"implicit_gemm_conv_3d_{_F}_{_TILES}_filter_(s|l)")
+def _conv_3d(match: re.Match[str], types: Mapping[str, str]) -> Template | None:
+    kind, *sizes, filter_ = match.groups()
+    arguments = ", ".join([cpp(kind), *sizes, "true" if filter_ == "s" else "false"])
+    headers = (*_CONV, "steel/conv/kernels/steel_conv_3d.h")
+    return Template(headers, "implicit_gemm_conv_3d", arguments)
+
+
+@_rule(rf"implicit_gemm_conv_2d_general_{_F}_{_TILES}")
+def _conv_general(match: re.Match[str], types: Mapping[str, str]) -> Template | None:
+    kind, *sizes = match.groups()
+    headers = (*_CONV, "steel/conv/kernels/steel_conv_general.h")
+    return Template(headers, "implicit_gemm_conv_2d_general", ", ".join([cpp(kind), *sizes]))
+
+
+_FFT = ("utils.h", "steel/defines.h", "fft.h")
+
+
+@_rule(r"(fft|rader_fft|bluestein_fft)_mem_(\d+)_(float2?|complex32_t)_(float2?|complex32_t)")
+def _fft(match: re.Match[str], types: Mapping[str, str]) -> Template | None:
+    name, *arguments = match.groups()
+    return Template(_FFT, name, ", ".join(arguments))
+
+
+@_rule(r"four_step_mem_(\d+)_(float2?|complex32_t)_(float2?|complex32_t)_(\d)_(true|false)")
+def _four_step(match: re.Match[str], types: Mapping[str, str]) -> Template | None:
+    return Template(_FFT, "four_step_fft", ", ".join(match.groups()))
