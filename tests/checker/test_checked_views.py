@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import anymetal
-from anymetal.checker import checked
+from anymetal.checker import launch_state
 
 SOURCE = """
 #include <metal_stdlib>
@@ -52,4 +52,4 @@ def test_view_of_a_large_storage_needs_cells_for_itself_alone() -> None:
     with anymetal.check() as report:
         LIBRARY.shift(torch.ones(128), storage[1 << 20 : (1 << 20) + 128], 0, threads=128)
     assert not report.findings
-    assert checked._arena._cells.nbytes < 1 << 30
+    assert launch_state._arena._cells.nbytes < 1 << 30

@@ -22,7 +22,7 @@ from anymetal.engines.cpu.target import HOST
 from anymetal.engines.cpu.threads.engine import Layout, Listener, ThreadEngine, ThreadExecutable
 from anymetal.ir import parse
 from anymetal.machine.layout import WAIT_BITS, Wait, waits_for
-from anymetal.machine.shadow import Access
+from anymetal.machine.shadow import LARGEST_CELL, Access
 from anymetal.msl import clang
 from anymetal.msl.compile import refuse_unset_constants
 from anymetal.nouns import Argument, Position, Program
@@ -126,12 +126,13 @@ class SuspendSite:
 
 @dataclass(frozen=True)
 class Touched:
-    """Memory the kernel touches: the smallest element, whether it is written, whether more is done
-    with integers there than to move their bits, and whether it is an input as well: read, or
-    updated by atomics."""
+    """Memory the kernel touches: the smallest element, the unit that every access is a multiple of,
+    whether it is written, whether more is done with integers there than to move their bits, and
+    whether it is an input as well: read, or updated by atomics."""
 
     root: Root
     smallest: int
+    unit: int
     written: bool
     computed: bool
     is_input: bool
@@ -161,6 +162,7 @@ class CheckedProgram:
     kernel: Excerpt
     comments: dict[str, str]  # the comment lines above all these places
     has_fences: bool
+    in_any_order: bool  # threadgroups may run beside each other: nobody sees in which order
     largest: int  # bytes that one access touches
     matrix_site: int  # of the first load or store of a simdgroup matrix, in `suspends`
     order: ProgramOrder
@@ -185,6 +187,11 @@ class CheckedProgram:
     def smallest(self, root: Root) -> int:
         """The smallest element touched through a root, 8 where nothing is."""
         return min((t.smallest for t in self.touched if t.root == root), default=8)
+
+    def unit(self, root: Root) -> int:
+        """What every access through a root starts and ends at a multiple of."""
+        units = (t.unit for t in self.touched if t.root == root)
+        return min(units, default=LARGEST_CELL)
 
     def writes(self, root: Root) -> bool:
         return any(t.written for t in self.touched if t.root == root)
@@ -283,6 +290,7 @@ def _note(
             Touched(
                 root,
                 smallest,
+                instrumented.units[root],
                 root in instrumented.written_to,
                 root in instrumented.computed,
                 root in inputs,
@@ -301,9 +309,20 @@ def _note(
         "kernel": asdict(places.at(program.entry.position)),
         "comments": places.comments,
         "has_fences": instrumented.has_fences,
+        "in_any_order": _in_any_order(instrumented),
         "largest": instrumented.largest,
         "matrix_site": 1 + len(stops),
     }
+
+
+def _in_any_order(instrumented: Instrumented) -> bool:
+    """Whether a kernel without races does the same in whatever order its threadgroups run: atomics
+    and fences let them meet. Functions that were not inlined know of one thread at a time."""
+    meeting = (
+        site.kind & Access.ATOMIC and site.root.origin not in ("static", "dynamic")
+        for site in instrumented.sites
+    )
+    return not (instrumented.has_fences or instrumented.has_calls or any(meeting))
 
 
 def _suspend_site(places: _Places, site: Site) -> SuspendSite:
@@ -389,6 +408,7 @@ def _program(executable: ThreadExecutable) -> CheckedProgram:
         kernel=_excerpt(note["kernel"]),
         comments=note["comments"],
         has_fences=note["has_fences"],
+        in_any_order=note["in_any_order"],
         largest=note["largest"],
         matrix_site=note["matrix_site"],
         order=order_from(note["order"]),

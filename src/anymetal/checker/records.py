@@ -12,6 +12,7 @@ from anymetal.machine.shadow import (
     DYNAMIC,
     FIRST_DYNAMIC,
     FIRST_STATIC,
+    LARGEST_CELL,
     MAX_STATIC,
     REGIONS,
     UNKNOWN_REGION,
@@ -84,7 +85,7 @@ class Region(Structure):
     limit: int = member("unsigned long", note="`extent` for loads of constants, 0 if watched")
     cells: Any = member(
         "unsigned long",
-        4,
+        LARGEST_CELL.bit_length(),
         note="whole cells of `extent` at `shift`, if cells and addresses are in step; 0 elsewhere",
     )
 
@@ -94,6 +95,7 @@ class Checks(Structure):
     """What the checks in a kernel read: epochs and regions."""
 
     epoch: int = member("unsigned")
+    step: int = member("unsigned", note="of the clock: a power of two, no less than the workers")
     first: Any = member("unsigned", 2, note="epoch from which records of a memory count")
     group_first: int = member("unsigned", note="epoch at the start of the threadgroup")
     ordered: Any = member("unsigned", 2, note="of the last barrier that orders a memory")
@@ -162,7 +164,8 @@ class ConstantTable(Structure):
 
 @table("am_checked_launch")
 class CheckedLaunch(Structure):
-    """Everything of one checked launch. Python allocates it and reads the findings."""
+    """Everything that one worker of a checked launch knows. Python allocates them, one behind the
+    other, and reads the findings."""
 
     checks: Checks = member(Checks)
     simd_ordered: Any = member("unsigned", 2, MAX_SIMDGROUPS)
@@ -193,6 +196,7 @@ class CheckedLaunch(Structure):
     pending_address: int = member("char*")
     pending_size: int = member("unsigned")
     pending_value: Any = member("char", 64)
+    is_screening: int = member("unsigned", note="1: over at the end of a threadgroup with findings")
     findings: Findings = member(Findings)
 
 
@@ -202,6 +206,7 @@ HEADER = Header(
     Path(__file__).parent / "shadow" / "records.h",
     "checker/records.py",
     constants={
+        "kLargestCell": LARGEST_CELL,
         "kBuffers": BUFFERS,
         "kDynamic": DYNAMIC,
         "kMaxStatic": MAX_STATIC,

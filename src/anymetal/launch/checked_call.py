@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
-from anymetal.checker.checked import Dispatch, run_checked
+from anymetal.checker.checked import run_checked
 from anymetal.checker.context import ActiveCheck
 from anymetal.checker.element_types import scalar_of_number
 from anymetal.checker.inline_source import InlineSource
+from anymetal.checker.launch_state import Dispatch
 from anymetal.checker.program import Checked, CheckedProgram
 from anymetal.checker.views import BufferView
 from anymetal.engines.compiler import Compiler
@@ -48,7 +49,8 @@ class CheckedKernel(BoundKernel):
         check: ActiveCheck | None,
     ) -> None:
         assert check is not None
-        dispatch = Dispatch(frame.address, grid, group, memory or {})
+        workers = torch.get_num_threads()
+        dispatch = Dispatch(frame.address, grid, group, memory or {}, workers)
         views = list(_views(self.binder, frame, args))
         run_checked(self._checked, dispatch, views, check, self._inline)
 

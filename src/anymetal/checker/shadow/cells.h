@@ -8,7 +8,7 @@
 inline void open_fast_path(am_region& region) {
   bool watched = region.watched != AM_UNWATCHED;
   bool in_step = region.shadow && ((unsigned long)region.low & ((1ul << region.shift) - 1)) == 0;
-  for (unsigned shift = 0; shift < 4; ++shift)
+  for (unsigned shift = 0; 1u << shift <= kLargestCell; ++shift)
     region.cells[shift] = in_step && !watched && shift == region.shift ? region.extent >> shift : 0;
   region.limit = watched ? 0 : region.extent;
 }
@@ -20,7 +20,7 @@ AM_INLINE bool settled(const am_checks& checks, unsigned memory, unsigned long r
                        unsigned thread) {
   unsigned epoch = am_epoch_of(record);
   if (epoch < checks.first[memory]) return true;
-  return epoch >= checks.group_first &&
+  return am_in_group(checks, epoch) &&
          (epoch < checks.ordered[memory] || am_thread_of(record) == thread);
 }
 
@@ -58,7 +58,7 @@ AM_INLINE bool behind_simdgroup_barrier(const am_checks& checks, unsigned memory
          am_epoch_of(record) < launch.simd_ordered[memory][simd];
 }
 
-// The threadgroup that ran in an epoch.
+// The threadgroup that ran in an epoch, where one worker runs them all.
 inline unsigned long group_of(const am_checked_launch& launch, unsigned epoch) {
   unsigned long low = 0, high = launch.group;
   while (low < high) {
@@ -87,7 +87,7 @@ AM_INLINE unsigned long joined(const am_checks& checks, unsigned memory, unsigne
   unsigned epoch = am_epoch_of(before), readers = am_readers_of(before);
   if (epoch < checks.first[memory] || is_published(checks, memory, before, thread))
     return am_record(checks.epoch, thread, site, AM_ONE_THREAD, atomic);
-  if (epoch < checks.group_first)
+  if (!am_in_group(checks, epoch))
     readers = AM_OTHER_THREADGROUP;
   else if (readers != AM_OTHER_THREADGROUP && epoch < checks.ordered[memory])
     return am_record(checks.epoch, thread, site, AM_ONE_THREAD, atomic);

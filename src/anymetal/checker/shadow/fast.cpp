@@ -11,7 +11,7 @@
 
 namespace {
 
-AM_INLINE unsigned shift_of(unsigned long size) { return __builtin_ctzl(size | 8); }
+AM_INLINE unsigned shift_of(unsigned long size) { return __builtin_ctzl(size | kLargestCell); }
 
 // How many cells there are for accesses of `size`: none where a cell is not of that size.
 AM_INLINE unsigned long cells_of(const am_region& region, unsigned long size) {

@@ -2,6 +2,7 @@
 // clang-format off
 #pragma once
 
+constexpr unsigned kLargestCell = 16u;
 constexpr unsigned kBuffers = 31u;
 constexpr unsigned kDynamic = 31u;
 constexpr unsigned kMaxStatic = 256u;
@@ -121,7 +122,7 @@ struct am_region {
   unsigned long run;  // bytes without a gap at each of these places
   unsigned long limit;  // `extent` for loads of constants, 0 if watched
   // whole cells of `extent` at `shift`, if cells and addresses are in step; 0 elsewhere
-  unsigned long cells[4];
+  unsigned long cells[5];
 };
 static_assert(__builtin_offsetof(am_region, low) == 0);
 static_assert(__builtin_offsetof(am_region, extent) == 8);
@@ -140,11 +141,12 @@ static_assert(__builtin_offsetof(am_region, steps) == 72);
 static_assert(__builtin_offsetof(am_region, run) == 80);
 static_assert(__builtin_offsetof(am_region, limit) == 88);
 static_assert(__builtin_offsetof(am_region, cells) == 96);
-static_assert(sizeof(am_region) == 128);
+static_assert(sizeof(am_region) == 136);
 
 // What the checks in a kernel read: epochs and regions.
 struct am_checks {
   unsigned epoch;
+  unsigned step;  // of the clock: a power of two, no less than the workers
   unsigned first[2];  // epoch from which records of a memory count
   unsigned group_first;  // epoch at the start of the threadgroup
   unsigned ordered[2];  // of the last barrier that orders a memory
@@ -155,15 +157,16 @@ struct am_checks {
   am_region regions[319];
 };
 static_assert(__builtin_offsetof(am_checks, epoch) == 0);
-static_assert(__builtin_offsetof(am_checks, first) == 4);
-static_assert(__builtin_offsetof(am_checks, group_first) == 12);
-static_assert(__builtin_offsetof(am_checks, ordered) == 16);
-static_assert(__builtin_offsetof(am_checks, executed) == 24);
-static_assert(__builtin_offsetof(am_checks, region_count) == 28);
-static_assert(__builtin_offsetof(am_checks, static_count) == 32);
-static_assert(__builtin_offsetof(am_checks, static_offset) == 36);
+static_assert(__builtin_offsetof(am_checks, step) == 4);
+static_assert(__builtin_offsetof(am_checks, first) == 8);
+static_assert(__builtin_offsetof(am_checks, group_first) == 16);
+static_assert(__builtin_offsetof(am_checks, ordered) == 20);
+static_assert(__builtin_offsetof(am_checks, executed) == 28);
+static_assert(__builtin_offsetof(am_checks, region_count) == 32);
+static_assert(__builtin_offsetof(am_checks, static_count) == 36);
+static_assert(__builtin_offsetof(am_checks, static_offset) == 40);
 static_assert(__builtin_offsetof(am_checks, regions) == 1064);
-static_assert(sizeof(am_checks) == 41896);
+static_assert(sizeof(am_checks) == 44448);
 
 // One finding as the runtime records it.
 struct am_finding {
@@ -242,7 +245,8 @@ static_assert(__builtin_offsetof(am_table, low) == 0);
 static_assert(__builtin_offsetof(am_table, size) == 8);
 static_assert(sizeof(am_table) == 16);
 
-// Everything of one checked launch. Python allocates it and reads the findings.
+// Everything that one worker of a checked launch knows. Python allocates them, one behind the
+// other, and reads the findings.
 struct am_checked_launch {
   am_checks checks;
   unsigned simd_ordered[2][32];
@@ -269,32 +273,34 @@ struct am_checked_launch {
   char* pending_address;
   unsigned pending_size;
   char pending_value[64];
+  unsigned is_screening;  // 1: over at the end of a threadgroup with findings
   am_findings findings;
 };
 static_assert(__builtin_offsetof(am_checked_launch, checks) == 0);
-static_assert(__builtin_offsetof(am_checked_launch, simd_ordered) == 41896);
-static_assert(__builtin_offsetof(am_checked_launch, simd_executed) == 42152);
-static_assert(__builtin_offsetof(am_checked_launch, suspends) == 42280);
-static_assert(__builtin_offsetof(am_checked_launch, sites) == 42288);
-static_assert(__builtin_offsetof(am_checked_launch, group_starts) == 42296);
-static_assert(__builtin_offsetof(am_checked_launch, group) == 42304);
-static_assert(__builtin_offsetof(am_checked_launch, sink) == 42312);
-static_assert(__builtin_offsetof(am_checked_launch, own) == 42320);
-static_assert(__builtin_offsetof(am_checked_launch, has_fences) == 42352);
-static_assert(__builtin_offsetof(am_checked_launch, matrix_site) == 42356);
-static_assert(__builtin_offsetof(am_checked_launch, group_threads) == 42360);
-static_assert(__builtin_offsetof(am_checked_launch, has_matrices) == 42364);
-static_assert(__builtin_offsetof(am_checked_launch, matrices) == 42368);
-static_assert(__builtin_offsetof(am_checked_launch, last_matrix) == 46464);
-static_assert(__builtin_offsetof(am_checked_launch, returned) == 50560);
-static_assert(__builtin_offsetof(am_checked_launch, diverged) == 54656);
-static_assert(__builtin_offsetof(am_checked_launch, has_shuffles) == 54660);
-static_assert(__builtin_offsetof(am_checked_launch, shuffles) == 54664);
-static_assert(__builtin_offsetof(am_checked_launch, first_number) == 58760);
-static_assert(__builtin_offsetof(am_checked_launch, doubt) == 58764);
-static_assert(__builtin_offsetof(am_checked_launch, pending) == 62864);
-static_assert(__builtin_offsetof(am_checked_launch, pending_address) == 62944);
-static_assert(__builtin_offsetof(am_checked_launch, pending_size) == 62952);
-static_assert(__builtin_offsetof(am_checked_launch, pending_value) == 62956);
-static_assert(__builtin_offsetof(am_checked_launch, findings) == 63024);
-static_assert(sizeof(am_checked_launch) == 144960);
+static_assert(__builtin_offsetof(am_checked_launch, simd_ordered) == 44448);
+static_assert(__builtin_offsetof(am_checked_launch, simd_executed) == 44704);
+static_assert(__builtin_offsetof(am_checked_launch, suspends) == 44832);
+static_assert(__builtin_offsetof(am_checked_launch, sites) == 44840);
+static_assert(__builtin_offsetof(am_checked_launch, group_starts) == 44848);
+static_assert(__builtin_offsetof(am_checked_launch, group) == 44856);
+static_assert(__builtin_offsetof(am_checked_launch, sink) == 44864);
+static_assert(__builtin_offsetof(am_checked_launch, own) == 44872);
+static_assert(__builtin_offsetof(am_checked_launch, has_fences) == 44904);
+static_assert(__builtin_offsetof(am_checked_launch, matrix_site) == 44908);
+static_assert(__builtin_offsetof(am_checked_launch, group_threads) == 44912);
+static_assert(__builtin_offsetof(am_checked_launch, has_matrices) == 44916);
+static_assert(__builtin_offsetof(am_checked_launch, matrices) == 44920);
+static_assert(__builtin_offsetof(am_checked_launch, last_matrix) == 49016);
+static_assert(__builtin_offsetof(am_checked_launch, returned) == 53112);
+static_assert(__builtin_offsetof(am_checked_launch, diverged) == 57208);
+static_assert(__builtin_offsetof(am_checked_launch, has_shuffles) == 57212);
+static_assert(__builtin_offsetof(am_checked_launch, shuffles) == 57216);
+static_assert(__builtin_offsetof(am_checked_launch, first_number) == 61312);
+static_assert(__builtin_offsetof(am_checked_launch, doubt) == 61316);
+static_assert(__builtin_offsetof(am_checked_launch, pending) == 65416);
+static_assert(__builtin_offsetof(am_checked_launch, pending_address) == 65496);
+static_assert(__builtin_offsetof(am_checked_launch, pending_size) == 65504);
+static_assert(__builtin_offsetof(am_checked_launch, pending_value) == 65508);
+static_assert(__builtin_offsetof(am_checked_launch, is_screening) == 65572);
+static_assert(__builtin_offsetof(am_checked_launch, findings) == 65576);
+static_assert(sizeof(am_checked_launch) == 147512);

@@ -11,17 +11,21 @@
 #include "system.h"
 
 struct Listener {
+  static constexpr unsigned long kWorthSharing = 0;  // Python knows
+  static constexpr bool kMayGrow = false;            // there is a state for each worker, not more
+
   am_checked_launch* launch;
 
-  void launch_started(void* data, const am_group& group, char* frames, unsigned long frame_bytes) {
-    launch = (am_checked_launch*)data;
+  void launch_started(unsigned worker, am_group& group, char* frames, unsigned long frame_bytes) {
+    launch = (am_checked_launch*)group.listener_data + worker;
+    group.listener_data = launch;
     am_checks& checks = launch->checks;
     for (unsigned i = 0; i < kDynamic; ++i)
       checks.regions[kFirstDynamic + i].low = group.dynamic_memory[i];
     for (unsigned i = 0; i < checks.static_count; ++i)
       checks.regions[kFirstStatic + i].low = group.threadgroup_memory + checks.static_offset[i];
     for (am_region& region : checks.regions) open_fast_path(region);
-    publications.start_launch();
+    if (launch->has_fences) publications.start_launch();
     launch->own[0] = {frames, frames + frame_bytes};
     char* here = (char*)__builtin_frame_address(0);
     launch->own[1] = {here - AM_STACK_BYTES, here};
@@ -31,8 +35,8 @@ struct Listener {
     am_checks& checks = launch->checks;
     launch->group = number;
     launch->group_threads = group.threads;
-    publications.start_group();
-    checks.group_first = checks.first[AM_THREADGROUP] = ++checks.epoch;
+    if (launch->has_fences) publications.start_group();
+    checks.group_first = checks.first[AM_THREADGROUP] = am_tick(checks);
     checks.ordered[AM_DEVICE] = checks.ordered[AM_THREADGROUP] = checks.executed = checks.epoch;
     launch->group_starts[number] = checks.epoch;
     for (unsigned s = 0; s < kMaxSimdgroups; ++s)
@@ -40,9 +44,10 @@ struct Listener {
           checks.epoch;
   }
 
-  void group_finished(const am_group&) {
+  bool group_finished(const am_group&) {
     judge_pending(*launch);
     compare_matrices();
+    return !launch->is_screening || launch->findings.count == 0;
   }
 
   void barrier_reached(const am_group& group, const am_thread* threads) {
@@ -53,8 +58,8 @@ struct Listener {
     for (unsigned i = 0; i < group.threads; ++i)
       if (threads[i].site != AM_FINISHED) flags &= flags_at(threads[i].site);
     am_checks& checks = launch->checks;
-    checks.executed = ++checks.epoch;
-    publications.meet();
+    checks.executed = am_tick(checks);
+    if (launch->has_fences) publications.meet();
     if (flags & AM_ORDERS_DEVICE) checks.ordered[AM_DEVICE] = checks.epoch;
     if (flags & AM_ORDERS_THREADGROUP) checks.ordered[AM_THREADGROUP] = checks.epoch;
   }
@@ -67,7 +72,7 @@ struct Listener {
     if (launch->has_shuffles) look_at_sources(simd, lanes, site, active);
     if (kind != AM_SIMDGROUP_BARRIER) return;
     unsigned flags = flags_at(site);
-    unsigned epoch = ++launch->checks.epoch;
+    unsigned epoch = am_tick(launch->checks);
     launch->simd_executed[simd.index] = epoch;
     if (flags & AM_ORDERS_DEVICE) launch->simd_ordered[AM_DEVICE][simd.index] = epoch;
     if (flags & AM_ORDERS_THREADGROUP) launch->simd_ordered[AM_THREADGROUP][simd.index] = epoch;

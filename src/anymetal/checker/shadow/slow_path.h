@@ -69,7 +69,7 @@ struct Check {
 
   void conflict(unsigned long record, unsigned other_access, unsigned other_thread) {
     unsigned epoch = am_epoch_of(record);
-    bool same_group = epoch >= checks.group_first;
+    bool same_group = am_in_group(checks, epoch);
     unsigned simd = thread / AM_SIMD_WIDTH;
     bool waited =
         same_group && (epoch < checks.executed || (am_thread_of(record) / AM_SIMD_WIDTH == simd &&
@@ -102,7 +102,7 @@ struct Check {
     if (epoch < checks.first[region->memory]) return false;
     bool was_atomic = cell.write & kAtomic;
     if (was_atomic && atomic()) return false;
-    if (epoch >= checks.group_first) {
+    if (am_in_group(checks, epoch)) {
       if (other == thread || epoch < checks.ordered[region->memory]) return false;
       if (behind_simdgroup_barrier(checks, region->memory, cell.write, thread)) return false;
     }
@@ -118,7 +118,7 @@ struct Check {
     unsigned readers = am_readers_of(cell.read);
     if (epoch < checks.first[region->memory]) return false;
     if ((cell.read & kAtomic) && atomic()) return false;
-    if (epoch >= checks.group_first && readers != AM_OTHER_THREADGROUP) {
+    if (am_in_group(checks, epoch) && readers != AM_OTHER_THREADGROUP) {
       if (epoch < checks.ordered[region->memory]) return false;
       if (readers == AM_ONE_THREAD && other == thread) return false;
       if (readers != AM_SEVERAL_SIMDGROUPS &&
@@ -155,7 +155,7 @@ struct Check {
                 (am_epoch_of(cell.read) >= checks.first[region->memory] && cell.read & kMixed);
     if (!written && !(read && writes())) return;
     unsigned long record = written ? cell.write : cell.read;
-    bool own = am_epoch_of(record) >= checks.group_first && am_thread_of(record) == thread &&
+    bool own = am_in_group(checks, am_epoch_of(record)) && am_thread_of(record) == thread &&
                am_readers_of(record) == AM_ONE_THREAD;
     unsigned other = launch.sites[am_site_of(record)].region;
     bool in_place = own && !written && checks.regions[other].low == region->low;
@@ -337,8 +337,8 @@ void am_check_taken_slowly(am_checks* checks, bool taken, unsigned site, unsigne
   launch.doubt[thread] = 0;
 }
 
-// The thread for functions that were not inlined into the kernel; there is one checked launch at a
-// time.
+// The thread for functions that were not inlined into the kernel: those are checked by one worker,
+// and there is one checked launch at a time.
 static am_checks* current_checks;
 static unsigned current_thread;
 
@@ -389,7 +389,7 @@ void am_check_fence(am_checks* checks, unsigned flags, unsigned order, unsigned 
   bool for_all = scope == kDevice || scope == kSystem;
   publications.fence({(unsigned)launch.group,
                       thread,
-                      ++checks->epoch,
+                      am_tick(*checks),
                       {checks->ordered[AM_DEVICE], checks->ordered[AM_THREADGROUP]},
                       flags | (for_all ? flags << kForAllGroups : 0)});
 }

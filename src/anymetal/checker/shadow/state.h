@@ -1,8 +1,11 @@
 // The checker's memory of a launch: who touched which bytes, when, and what may be touched at all.
 //
-// Time is an epoch: a counter that grows at every barrier and every threadgroup. A checked launch
-// runs its threadgroups one after the other, so that epochs order everything, and every run is the
-// same. records.h has the structures that Python fills or reads.
+// Time is an epoch: a counter that grows at every barrier and every threadgroup. Each worker has a
+// clock of its own; clocks of several workers step over each other's epochs, so that an epoch tells
+// whose it is. The run that findings are reported of has one worker: its threadgroups run one after
+// the other, epochs order everything, and every run is the same. A run of several workers only
+// screens a launch: whatever it finds, that run is done anew by one (checker/screening.py).
+// records.h has the structures that Python fills or reads.
 #pragma once
 
 #include <anymetal/machine.h>
@@ -36,6 +39,14 @@ AM_INLINE unsigned am_readers_of(unsigned long record) { return record >> kReade
 
 // The oldest record of an epoch.
 AM_INLINE unsigned long am_since(unsigned epoch) { return (unsigned long)epoch << 32; }
+
+// Time goes on.
+AM_INLINE unsigned am_tick(am_checks& checks) { return checks.epoch += checks.step; }
+
+// Whether an epoch is one of the threadgroup that runs here.
+AM_INLINE bool am_in_group(const am_checks& checks, unsigned epoch) {
+  return epoch >= checks.group_first && ((epoch - checks.group_first) & (checks.step - 1)) == 0;
+}
 
 AM_INLINE unsigned long am_record(unsigned epoch, unsigned thread, unsigned site,
                                   unsigned readers = AM_ONE_THREAD, unsigned marks = 0) {

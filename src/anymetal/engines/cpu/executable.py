@@ -68,7 +68,7 @@ class CpuExecutable(ABC):
         failures = deliver(sink, self.name) if sink is not None else ()
         if failures and outcome in _KERNELS_OWN:
             raise KernelAssertion(self.name, failures)
-        if outcome:
+        if outcome not in (Outcome.FINISHED, Outcome.ENOUGH):
             self._raise(outcome, limit)
 
     def _raise(self, outcome: int, limit: float) -> None:

@@ -12,6 +12,7 @@ enum am_outcome : unsigned {
   AM_RUN_NO_MEMORY = 3,
   AM_RUN_FAULTED = 4,
   AM_RUN_STACK_OVERFLOW = 5,
+  AM_RUN_ENOUGH = 6,  // its listener has seen what it wanted
 };
 
 // Where os_log messages of a launch are collected until Python formats them.

@@ -22,6 +22,7 @@ class Outcome(Enumeration):
     NO_MEMORY = 3
     FAULTED = 4
     STACK_OVERFLOW = 5
+    ENOUGH = 6, "its listener has seen what it wanted"
 
 
 @table("LogSink")

@@ -23,6 +23,7 @@ struct Run {
   unsigned long shares;  // that what nobody has taken is divided into
   unsigned long least;   // threadgroups of a share
   unsigned long next;    // atomic: first threadgroup nobody has taken
+  unsigned prepared;     // atomic: workers that have begun
   int stop;              // atomic: an am_outcome other than AM_RUN_FINISHED
   unsigned long seen;    // the watchdog's: progress when it last changed, and when that was
   double seen_at;
@@ -95,7 +96,7 @@ void describe_grid(const Run& run, am_group& group) {
   group.listener_data = launch.listener_data;
 }
 
-bool prepare_worker(Worker& worker, const Run& run) {
+bool prepare_worker(Worker& worker, Run& run) {
   const Launch& launch = *run.launch;
   unsigned long nominal =
       (unsigned long)launch.group_size[0] * launch.group_size[1] * launch.group_size[2];
@@ -114,7 +115,8 @@ bool prepare_worker(Worker& worker, const Run& run) {
   group.threadgroup_memory = worker.state.memory;
   for (unsigned i = 0; i < AM_THREADGROUP_ARGUMENTS; ++i)
     group.dynamic_memory[i] = launch.dynamic_memory[i] ? worker.state.memory + offsets[i] : nullptr;
-  worker.state.listener.launch_started(launch.listener_data, group, worker.state.frames,
+  unsigned number = __atomic_fetch_add(&run.prepared, 1u, __ATOMIC_RELAXED);
+  worker.state.listener.launch_started(number, group, worker.state.frames,
                                        nominal * launch.frame_size);
   return true;
 }
@@ -136,7 +138,8 @@ void run_vectorised(GroupState& state, const Launch& launch) {
     state.run_simdgroups((SimdgroupKernel)kernel, launch.buffers);
 }
 
-void run_group(Worker& worker, const Run& run, unsigned long number) {
+// Whether the run goes on afterwards.
+bool run_group(Worker& worker, const Run& run, unsigned long number) {
   place_group(run, number, worker.state.group);
   GroupState& state = worker.state;
   state.listener.group_started(state.group, number);
@@ -147,7 +150,7 @@ void run_group(Worker& worker, const Run& run, unsigned long number) {
     state.run_coroutines((Coroutine)launch.kernel, launch.buffers, launch.frame_size);
   else
     ((GroupLoop)launch.kernel)(launch.buffers, &state.group);
-  state.listener.group_finished(state.group);
+  return state.listener.group_finished(state.group);
 }
 
 // --- a worker's share
@@ -169,22 +172,22 @@ bool take_share(Run& run, unsigned long& first, unsigned long& end) {
   return true;
 }
 
-void take_groups(Worker& worker, Run& run) {
-  unsigned long first, end;
-  while (take_share(run, first, end)) {
-    for (unsigned long number = first; number < end; ++number) {
-      if (__atomic_load_n(&run.stop, __ATOMIC_RELAXED)) return;
-      run_group(worker, run, number);
-      __atomic_store_n(&worker.finished, worker.finished + 1, __ATOMIC_RELAXED);
-    }
-  }
-}
-
 // The first reason to stop is the one that counts.
 void stop(Run& run, am_outcome why) {
   int none = AM_RUN_FINISHED;
   __atomic_compare_exchange_n(&run.stop, &none, (int)why, false, __ATOMIC_SEQ_CST,
                               __ATOMIC_SEQ_CST);
+}
+
+void take_groups(Worker& worker, Run& run) {
+  unsigned long first, end;
+  while (take_share(run, first, end)) {
+    for (unsigned long number = first; number < end; ++number) {
+      if (__atomic_load_n(&run.stop, __ATOMIC_RELAXED)) return;
+      if (!run_group(worker, run, number)) return stop(run, AM_RUN_ENOUGH);
+      __atomic_store_n(&worker.finished, worker.finished + 1, __ATOMIC_RELAXED);
+    }
+  }
 }
 
 // Works on the launch until it is done or stopped; a stop may jump out of the kernel.
@@ -418,7 +421,8 @@ void post(Run& run, unsigned helpers) {
 void add_workers(Run* run) {
   pthread_mutex_lock(&pool->mutex);
   unsigned long next = __atomic_load_n(&run->next, __ATOMIC_RELAXED);
-  if (pool->run == run && run->launch->workers > 1 && next < run->total) {
+  bool may_grow = Listener::kMayGrow && run->launch->workers > 1;
+  if (pool->run == run && may_grow && next < run->total) {
     unsigned long wanted = pool->joined + run->total - next;
     pool->wanted = wanted < kMaxThreads ? wanted : kMaxThreads;
     start_threads(pool->wanted);
@@ -462,13 +466,10 @@ void measure(Run& run, const Launch& launch, unsigned workers) {
   run.least = 1 + run.total / (workers * 64ul);
 }
 
-// Below this many threads in the grid, waking other processors costs more than it gives.
-constexpr unsigned long kWorthSharing = 8192;
-
 unsigned useful_workers(const Launch& launch, const Run& run) {
   unsigned long threads = 1;
   for (int axis = 0; axis < 3; ++axis) threads *= launch.threads[axis];
-  if (threads < kWorthSharing || run.total < 2) return 1;
+  if (threads < Listener::kWorthSharing || run.total < 2) return 1;
   return run.total < launch.workers ? (unsigned)run.total : launch.workers;
 }
 

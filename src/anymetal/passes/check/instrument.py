@@ -36,7 +36,13 @@ from anymetal.ir import (
 )
 from anymetal.machine import shadow
 from anymetal.machine.layout import Group, Thread
-from anymetal.machine.shadow import FIRST_DYNAMIC, FIRST_STATIC, UNKNOWN_REGION, Use
+from anymetal.machine.shadow import (
+    FIRST_DYNAMIC,
+    FIRST_STATIC,
+    LARGEST_CELL,
+    UNKNOWN_REGION,
+    Use,
+)
 from anymetal.machine.table import offset_of
 from anymetal.nouns import AddedBytes
 from anymetal.passes.accesses import Access, accesses_of
@@ -93,9 +99,11 @@ class Instrumented:
     sites: list[AccessSite] = field(default_factory=list)
     static_slots: list[int] = field(default_factory=list)
     smallest: dict[Root, int] = field(default_factory=dict)
+    units: dict[Root, int] = field(default_factory=dict)  # accesses start and end at multiples
     written_to: set[Root] = field(default_factory=set)
     computed: set[Root] = field(default_factory=set)  # where not all accesses move bits
     has_fences: bool = False
+    has_calls: bool = False  # of functions that could not be inlined
     largest: int = 0  # bytes that one access touches
     matrices: list[tuple[Spot, ...]] = field(default_factory=list)
 
@@ -162,6 +170,7 @@ class Instrument:
             self._insert(self._function.entry, self._state.reads)
         self._begin()
         for function in self._recursive():
+            self.result.has_calls = True
             self._instrument_callee(function)
         return self.result
 
@@ -425,6 +434,8 @@ class Instrument:
         """Cells of the shadow are as small as the smallest element that is touched."""
         smallest = self.result.smallest
         smallest[root] = min(smallest.get(root, 8), access.element)
+        units = self.result.units
+        units[root] = min(units.get(root, LARGEST_CELL), _unit(access))
         self.result.largest = max(self.result.largest, access.size.integer or 0)
         if access.kind & shadow.Access.WRITE:
             self.result.written_to.add(root)
@@ -576,6 +587,12 @@ class Instrument:
         name = f"%am.checks.{number}"
         checks = build.load(PTR, place, align=8, metadata=fixed | there, name=name)
         return _State(checks, index, build.made)
+
+
+def _unit(access: Access) -> int:
+    """The largest power of two whose multiples an access starts and ends at, as far as it says."""
+    size = access.size.integer or access.element
+    return max(access.element, min(size & -size, access.align))
 
 
 def _written_origins(function: Function) -> set[str]:
