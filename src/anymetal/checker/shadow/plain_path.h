@@ -30,16 +30,16 @@ class Cells {
 };
 
 // Whether a read adds nothing to the cell's record.
-inline bool is_known(const am_checks& checks, unsigned memory, unsigned long before,
-                     unsigned thread) {
+AM_INLINE bool is_known(const am_checks& checks, unsigned memory, unsigned long before,
+                        unsigned thread) {
   if (am_epoch_of(before) != checks.epoch) return false;
   if (memory == AM_DEVICE) return am_thread_of(before) == thread;
   return readers_with(before, thread) == am_readers_of(before);
 }
 
 // Records a read that does not race.
-inline void note_read(const am_checks& checks, unsigned memory, am_cell& cell, bool alone,
-                      unsigned site, unsigned thread) {
+AM_INLINE void note_read(const am_checks& checks, unsigned memory, am_cell& cell, bool alone,
+                         unsigned site, unsigned thread) {
   bool ordered = am_epoch_of(cell.write) < checks.ordered[memory];
   unsigned open = memory == AM_THREADGROUP && ordered ? kOpen : 0;
   if (alone && is_known(checks, memory, cell.read, thread))

@@ -62,6 +62,7 @@ from anymetal.passes.check.padding import Padding
 from anymetal.passes.check.quotients import Quotients, restore
 from anymetal.passes.check.unset import LOCAL
 from anymetal.passes.check.unset_values import UnsetValues
+from anymetal.passes.check.wholes import Wholes, unit
 from anymetal.passes.lower.coroutine import has_suspends
 from anymetal.passes.lower.invariant import invariant
 from anymetal.passes.lower.machine import GROUP_MAIN, GROUP_OFFSET, THREAD_MAIN, self_of
@@ -155,6 +156,7 @@ class Instrument:
         self._first_unset = 0  # the site of the first read that is followed
         # A pointer from anywhere may write to any buffer, whatever the kernel's parameters say.
         self._constant = frozenset() if self._writes_anywhere() else frozenset(read_only)
+        self._starts: dict[int, Operand] = {}  # by id of a whole
         self.result = Instrumented()
 
     def run(self) -> Instrumented:
@@ -293,7 +295,7 @@ class Instrument:
         for access in accesses_of(instruction):
             root = self._provenance.root(access.pointer)
             if root != MACHINE:
-                checked = self._check(build, instruction, access, root)
+                checked = self._checked_address(build, instruction, access, root)
                 instruction.set_operand(access.place, checked)
         self._check_picked(build, instruction)
         self._check_target(build, instruction)
@@ -348,6 +350,28 @@ class Instrument:
             return Use.UNUSED
         picked = (user.opcode == "select" and user.operands[0].text != result for user in users)
         return Use.PICKED if all(picked) else Use.USED
+
+    @functools.cached_property
+    def _wholes(self) -> Wholes:
+        return Wholes(
+            self._function,
+            self._provenance,
+            {Root("buffer", number) for number in self._constant},
+            lambda part: self._use(part) == Use.USED,
+        )
+
+    def _checked_address(
+        self, build: Builder, instruction: Instruction, access: Access, root: Root
+    ) -> Operand:
+        """The address to use, behind the check of the access, or of the whole it is a part of."""
+        whole = self._wholes.of(instruction)
+        if whole is None:
+            return self._check(build, instruction, access, root)
+        if instruction is whole.first:
+            self._starts[id(whole)] = self._check(build, instruction, whole.access, root)
+            return self._starts[id(whole)]
+        self._note_bits(root, instruction)
+        return build.offset(self._starts[id(whole)], whole.distances[id(instruction)])
 
     def _check(
         self, build: Builder, instruction: Instruction, access: Access, root: Root
@@ -435,7 +459,7 @@ class Instrument:
         smallest = self.result.smallest
         smallest[root] = min(smallest.get(root, 8), access.element)
         units = self.result.units
-        units[root] = min(units.get(root, LARGEST_CELL), _unit(access))
+        units[root] = min(units.get(root, LARGEST_CELL), unit(access))
         self.result.largest = max(self.result.largest, access.size.integer or 0)
         if access.kind & shadow.Access.WRITE:
             self.result.written_to.add(root)
@@ -587,12 +611,6 @@ class Instrument:
         name = f"%am.checks.{number}"
         checks = build.load(PTR, place, align=8, metadata=fixed | there, name=name)
         return _State(checks, index, build.made)
-
-
-def _unit(access: Access) -> int:
-    """The largest power of two whose multiples an access starts and ends at, as far as it says."""
-    size = access.size.integer or access.element
-    return max(access.element, min(size & -size, access.align))
 
 
 def _written_origins(function: Function) -> set[str]:
