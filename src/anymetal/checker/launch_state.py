@@ -24,7 +24,7 @@ _arena = Arena()
 _sink = Sink()
 # Variables of threadgroups get made-up addresses: their cells never overlap.
 _APART = 1 << 20
-_FINDINGS_OFFSET: int = CheckedLaunch.findings.offset  # type: ignore[attr-defined]
+_FINDINGS_OFFSET: int = CheckedLaunch.findings.offset
 
 
 @dataclass(frozen=True)
