@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from anymetal.launch.kernel import Kernel
     from anymetal.launch.metallib import load_metallib
     from anymetal.launch.shader import ShaderLibrary, compile_shader, load_library
+    from anymetal.msl.with_constants import with_constants
     from anymetal.profiler.collect import profile
 
 __version__ = "0.1.0"
@@ -50,6 +51,7 @@ __all__ = [
     "struct",
     "testing",
     "weights",
+    "with_constants",
 ]
 
 # Where each public name is; None is a module itself.
@@ -73,6 +75,7 @@ _PLACES = {
     "struct": "anymetal.launch.declared",
     "testing": None,
     "weights": None,
+    "with_constants": "anymetal.msl.with_constants",
 }
 
 

@@ -18,6 +18,23 @@ SIMDGROUP = 32
 MAX_GROUP_SIZE = 1024
 
 
+# A version of the Metal language, as MTLLanguageVersion names them.
+Language = Literal["3.1", "3.2", "4.0"]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What of a source decides how the headers are compiled."""
+
+    fast_math: bool = False
+    language: Language = "3.2"
+
+    @property
+    def version(self) -> int:
+        """The value of __METAL_VERSION__."""
+        return int(self.language.replace(".", "")) * 10
+
+
 @dataclass(frozen=True)
 class Source:
     """MSL text as the author wrote it, with what is needed to preprocess it."""
@@ -27,6 +44,12 @@ class Source:
     include_dirs: tuple[Path, ...] = ()
     defines: tuple[tuple[str, str], ...] = ()
     fast_math: bool = False
+    language: Language = "3.2"
+    strict: bool = True  # follow address spaces through calls and casts
+
+    @property
+    def dialect(self) -> Dialect:
+        return Dialect(self.fast_math, self.language)
 
 
 @dataclass(frozen=True)
@@ -80,6 +103,7 @@ class EntryPoint:
     position: Position
     max_total_threads: int | None = None
     scope: str = ""  # the namespaces around it, as in "a::b": its expression is read there
+    has_initial_values: bool = False  # of its threadgroup variables
 
 
 @dataclass(frozen=True)
@@ -116,6 +140,7 @@ class Prepared:
     source_map: SourceMap
     warnings: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()  # what `#warning` says
+    with_spaces: Prepared | None = None  # with address spaces, which can only be checked
 
 
 @dataclass(frozen=True)

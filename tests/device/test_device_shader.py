@@ -7,6 +7,7 @@ import torch
 
 import anymetal
 from anymetal import check
+from anymetal.device.shader import TorchLibrary
 
 SOURCE = """
 #include <c10/metal/error.h>
@@ -44,13 +45,11 @@ kernel void too_far(device float* out, uint i [[thread_position_in_grid]]) {
 
 
 @pytest.fixture(scope="module")
-def lib(mps: torch.device) -> anymetal.ShaderLibrary:
-    library = torch.mps.compile_shader(SOURCE)
-    assert isinstance(library, anymetal.ShaderLibrary)
-    return library
+def lib(mps: torch.device) -> TorchLibrary:
+    return torch.mps.compile_shader(SOURCE)
 
 
-def test_kernel_writes_to_the_device(lib: anymetal.ShaderLibrary) -> None:
+def test_kernel_writes_to_the_device(lib: TorchLibrary) -> None:
     x = torch.zeros(16, device="mps")
     lib.full(x, 3.5)
     assert x.tolist() == [3.5] * 16
@@ -58,13 +57,13 @@ def test_kernel_writes_to_the_device(lib: anymetal.ShaderLibrary) -> None:
     assert x.tolist() == [2] * 8 + [3.5] * 8
 
 
-def test_views_are_bound_at_their_offset(lib: anymetal.ShaderLibrary) -> None:
+def test_views_are_bound_at_their_offset(lib: TorchLibrary) -> None:
     x = torch.zeros(8, device="mps")
     lib.full(x[4:], 1.0)
     assert x.tolist() == [0] * 4 + [1] * 4
 
 
-def test_both_doors_and_the_kernel_properties(lib: anymetal.ShaderLibrary) -> None:
+def test_both_doors_and_the_kernel_properties(lib: TorchLibrary) -> None:
     other = torch._C._mps_compileShader(SOURCE)
     x, y = torch.arange(4.0, device="mps"), torch.zeros(4, device="mps")
     other.copy_float(y, x)
@@ -78,7 +77,7 @@ def test_both_doors_and_the_kernel_properties(lib: anymetal.ShaderLibrary) -> No
         torch.mps.compile_shader("kernel void broken(")
 
 
-def test_cpu_tensors_are_refused_beside_mps_tensors(lib: anymetal.ShaderLibrary) -> None:
+def test_cpu_tensors_are_refused_beside_mps_tensors(lib: TorchLibrary) -> None:
     x = torch.zeros(4, device="mps")
     for arguments in ((x, torch.ones(4)), (torch.ones(4), x)):
         with pytest.raises(RuntimeError, match="Passed CPU tensor to MPS op"):
@@ -87,7 +86,7 @@ def test_cpu_tensors_are_refused_beside_mps_tensors(lib: anymetal.ShaderLibrary)
         lib.sum_of_all(x, [x, torch.ones(4)], 2)
 
 
-def test_cpu_numbers_are_passed_by_value(lib: anymetal.ShaderLibrary) -> None:
+def test_cpu_numbers_are_passed_by_value(lib: TorchLibrary) -> None:
     x = torch.zeros(4, device="mps")
     lib.add_number(x, torch.tensor(2.0))
     lib.add_number(x, torch.tensor(0.5, dtype=torch.float64))
@@ -95,22 +94,59 @@ def test_cpu_numbers_are_passed_by_value(lib: anymetal.ShaderLibrary) -> None:
     assert x.tolist() == [3.5] * 4
 
 
-def test_lists_of_tensors(lib: anymetal.ShaderLibrary) -> None:
+def test_lists_of_tensors(lib: TorchLibrary) -> None:
     out = torch.zeros(4, device="mps")
     lib.sum_of_all(out, [torch.ones(4, device="mps"), torch.arange(4.0, device="mps")], 2)
     assert out.tolist() == [1, 2, 3, 4]
 
 
-def test_cpu_calls_work_as_before(lib: anymetal.ShaderLibrary) -> None:
-    x = torch.zeros(4)
-    lib.full(x, 1.0)
-    assert x.tolist() == [1] * 4
+def test_only_ours_takes_more(lib: TorchLibrary) -> None:
+    """What a Mac would refuse is refused here; anymetal.compile_shader has it, on either side."""
+    for host in (torch.zeros(4), [torch.zeros(4)]):
+        with pytest.raises(RuntimeError, match="Passed CPU tensor to MPS op"):
+            lib.full(host, 1.0, threads=4)
+    x = torch.zeros(4, device="mps")
+    with pytest.raises(TypeError, match="threadgroup_memory"):
+        lib.full(x, 1.0, threadgroup_memory={0: 16})
+    for keyword in ("fast_math", "defines", "include_dirs", "name", "language", "strict"):
+        with pytest.raises(TypeError, match=keyword):
+            torch.mps.compile_shader(SOURCE, **{keyword: None})
+    for attribute in ("count", "in_turn", "arguments", "engine"):
+        assert not hasattr(lib.full, attribute)
+    with pytest.raises(
+        RuntimeError, match="Failed to create function state object for: specialize"
+    ):
+        _ = lib.specialize
+    ours = anymetal.compile_shader(SOURCE)
+    for target in (x, torch.zeros(4)):
+        ours.full(target, 1.0)
+        assert target.tolist() == [1] * 4
+    assert ours.full.count(x, 2.0).device_writes == 4
+
+
+CONSTANT = """
+constant bool doubled [[function_constant(0)]];
+kernel void add(device float* x [[buffer(0)]],
+                device const float* y [[buffer(1), function_constant(doubled)]],
+                uint i [[thread_position_in_grid]]) {
+  x[i] += doubled ? 2 * y[i] : 1;
+}
+"""
+
+
+def test_function_constants_are_written_into_the_source(mps: torch.device) -> None:
+    """torch sets none: a kernel that needs one fails, and its text with the values runs."""
+    with pytest.raises(RuntimeError, match="Failed to create function state object for: add"):
+        _ = torch.mps.compile_shader(CONSTANT).add
+    for doubled, more in ((True, 6), (False, 1)):
+        x, y = torch.zeros(4, device=mps), torch.full((4,), 3.0, device=mps)
+        source = anymetal.with_constants(CONSTANT, {"doubled": doubled})
+        torch.mps.compile_shader(source).add(x, y)
+        assert x.tolist() == [more] * 4
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_reported_errors_wait_for_a_synchronisation(
-    lib: anymetal.ShaderLibrary, asynchronous: bool
-) -> None:
+def test_reported_errors_wait_for_a_synchronisation(lib: TorchLibrary, asynchronous: bool) -> None:
     anymetal.device.enable(asynchronous=asynchronous)
     x = torch.tensor([1.0, -1.0], device="mps")
     for wait in (torch.mps.synchronize, torch.accelerator.synchronize, x.cpu, x.sum().item):
@@ -121,7 +157,7 @@ def test_reported_errors_wait_for_a_synchronisation(
         torch.mps.synchronize()
 
 
-def test_checker_finds_what_is_wrong(lib: anymetal.ShaderLibrary) -> None:
+def test_checker_finds_what_is_wrong(lib: TorchLibrary) -> None:
     whole = torch.zeros(8, device="mps")
     with check() as report:
         lib.full(whole, 1.0)
@@ -132,7 +168,7 @@ def test_checker_finds_what_is_wrong(lib: anymetal.ShaderLibrary) -> None:
 
 
 @pytest.mark.metal_check
-def test_checker_sees_correct_kernels_as_correct(lib: anymetal.ShaderLibrary) -> None:
+def test_checker_sees_correct_kernels_as_correct(lib: TorchLibrary) -> None:
     x, y = torch.arange(100.0, device="mps"), torch.empty(100, device="mps")
     lib.copy_float(y, x)
     assert torch.equal(x, y)

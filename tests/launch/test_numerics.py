@@ -18,7 +18,7 @@ kernel void combine(device const T* x, device T* y, uint i [[thread_position_in_
   y[4 * i] = a * b + c;
   T product = a * b;
   y[4 * i + 1] = product + c;
-  y[4 * i + 2] = fma(a, b, c);
+  y[4 * i + 2] = T(fma(a, b, c));
   y[4 * i + 3] = a / b;
 }
 #define COMBINE(T) template [[host_name("combine_" #T)]] \\

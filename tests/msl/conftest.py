@@ -17,8 +17,10 @@ import pytest
 # Files about text and the compiler: they launch few kernels or none.
 UNCHECKED = frozenset(
     {
+        "test_address_spaces",
         "test_clang",
         "test_diagnostics",
+        "test_language",
         "test_rewrite",
         "test_robust",
         "test_source_map",

@@ -14,7 +14,7 @@ from anymetal import settings
 from anymetal.engines.cpu.target import HOST
 from anymetal.errors import ToolchainError
 from anymetal.msl import clang, prepare
-from anymetal.nouns import Source
+from anymetal.nouns import Dialect, Source
 
 MULTIPLY_ADD = kernel("x[i] = x[i] * 3 + x[i + 1] * 5; if (x[i] == -INFINITY) x[i] = 0;")
 
@@ -28,7 +28,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_damaged_precompiled_header_is_built_again(own_cache: Path) -> None:
-    header = clang.precompiled_header(HOST, False)
+    header = clang.precompiled_header(HOST, Dialect())
     assert header.is_relative_to(own_cache)
     for damage in (lambda: header.write_bytes(b"no header"), header.unlink):
         damage()

@@ -172,7 +172,7 @@ def test_defines_reach_the_preprocessor() -> None:
 
 def test_unsupported_header_is_named() -> None:
     with pytest.raises(UnsupportedError, match="not supported by anymetal"):
-        prepare(Source("#include <metal_tensor>\n"))
+        prepare(Source("#include <metal_raytracing>\n"))
 
 
 def test_messages_are_parsed() -> None:

@@ -129,3 +129,40 @@ def test_vector_type_with_a_comma() -> None:
     source = "constant vec<int, 2> couple [[function_constant(0)]];\n"
     assert prepared(source).function_constants["couple"].type == "vec<int, 2>"
     compiled(source + kernel("x[i] = couple.x + couple.y;"), couple=3)
+
+
+WRITTEN = """
+constant bool bias [[function_constant(0)]];
+constant float scale [[ function_constant(1) ]];
+constant unsigned int rounds [[function_constant(2)]];
+constant uint count = is_function_constant_defined(rounds) ? rounds : 3;
+kernel void act(device float* x [[buffer(0)]],
+                device const float* b [[buffer(1), function_constant(bias)]],
+                device const float* c [[function_constant(bias)]],
+                uint i [[thread_position_in_grid]]) {
+  for (uint k = 0; k < count; k++) x[i] = x[i] * scale + (bias ? b[i] + c[i] : 0);
+}
+"""
+
+
+@pytest.mark.parametrize("rounds", [None, 2])
+@pytest.mark.parametrize("bias", [False, True])
+def test_constants_written_into_the_source(bias: bool, rounds: int | None) -> None:
+    constants: dict[int | str, bool | int | float] = {"bias": bias, 1: 0.1}
+    if rounds is not None:
+        constants["rounds"] = rounds
+    start, b, c = torch.randn(3, 8)
+    found, wanted = start.clone(), start.clone()
+    anymetal.compile_shader(anymetal.with_constants(WRITTEN, constants)).act(found, b, c)
+    lib = anymetal.compile_shader(WRITTEN)
+    lib.specialize("act", constants)(wanted, *((b, c) if bias else ()))
+    assert torch.equal(found, wanted)
+
+
+def test_constants_that_are_not_there_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"no function constant 'width'; it has bias \(0\)"):
+        anymetal.with_constants(WRITTEN, {"width": 1})
+    with pytest.raises(ValueError, match="no function constant 7"):
+        anymetal.with_constants(WRITTEN, {7: 1})
+    with pytest.raises(TypeError, match="'bias' is 'yes'"):
+        anymetal.with_constants(WRITTEN, {"bias": "yes"})  # type: ignore[dict-item]

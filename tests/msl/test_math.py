@@ -13,6 +13,7 @@ from vector_model import Array, refusal, same, values_of
 
 from anymetal.engines.cpu.target import HOST
 from anymetal.msl import clang
+from anymetal.nouns import Dialect
 
 COUNT = 6000
 ROUNDED = 0.5 + 1e-6  # correctly rounded: the reference itself is off by a little
@@ -371,7 +372,7 @@ def test_no_function_needs_a_library() -> None:
         text = f"""using namespace metal;
         extern "C" void all({kind}* out, {kind} x, {kind} y, {kind} z) {{\n{lines}\n}}"""
         for fast_math in (False, True):
-            result = clang.compile_to_ir(text, HOST, fast_math=fast_math)
+            result = clang.compile_to_ir(text, HOST, dialect=Dialect(fast_math))
             assert result.ok, result.messages
             declared = re.findall(r"^declare .*@([\w.]+)\(", result.output, re.MULTILINE)
             assert declared

@@ -227,8 +227,7 @@ def test_every_header_can_be_included_by_name() -> None:
     assert refusal(f"{names} out[0] = a.x + b.x + c.x + d[0][0];", includes) is None
 
 
-@pytest.mark.parametrize("name", ["metal_raytracing", "metal_tensor", "metal_cooperative_tensor"])
-def test_headers_of_what_does_not_run_say_so(name: str) -> None:
-    message = refusal("", f"#include <{name}>")
+def test_headers_of_what_does_not_run_say_so() -> None:
+    message = refusal("", "#include <metal_raytracing>")
     assert message is not None
     assert "not supported by anymetal" in message

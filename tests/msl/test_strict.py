@@ -406,16 +406,74 @@ def test_vectors_of_different_lengths_are_a_warning() -> None:
     assert "should have the same length" in warning
 
 
-def test_float_that_becomes_bfloat_is_a_warning() -> None:
+BFLOAT = "assigning to 'bfloat' from incompatible type 'float'"
+CONST = "const device float* x [[buffer(0)]], device bfloat* y, uint i [[thread_position_in_grid]]"
+INTO_BFLOAT = [
+    kernel("bfloat b = x[i];"),
+    kernel("y[i] = x[i];", CONST),
+    kernel("y[i] = y[i] * 2.0f;", CONST),
+    kernel("y[i] += 1.0f;", CONST),
+    kernel("bfloat b = 0.0; b = 1.0f; b = INFINITY;"),
+    kernel("bfloat b; b = 1e10f;"),
+    kernel("bfloat b[2] = {1.0f, bfloat(2.0f)};"),
+    kernel("bfloat b = x[i] > 0 ? y[i] : 0.0f;", CONST),
+    kernel("f(0.5f);", before="bfloat f(bfloat b) { return b; }\n"),
+    kernel("f<bfloat>(1);", before="template <typename T> T f(float a) { return a; }\n"),
+    kernel("f<bfloat>();", before="template <typename T> T f() { T a = 0.0f; return a; }\n"),
+]
+OTHER_BFLOAT = kernel(
+    "bfloat b = bfloat(x[i]); b = static_cast<bfloat>(0.5f); b = (bfloat)x[i]; b = 1; b = i;\n"
+    "  b = b * 2 + b; b = bfloat(exp(b)); b = 1.0bf; b = HUGE_VALBF; b = true; x[i] = b;\n"
+    "  half h = 0.1f; half a[2] = {0.1f, 2}; half g = INFINITY; bfloat4 v(0.5f); v = bfloat4(1);\n"
+    "  float c{0.5f};"
+    "  constexpr float d = 0.5f; float e[int(d * 4)]; x[i] += bfloat(d) + a[0] + e[0] + c;"
+)
+
+
+@pytest.mark.parametrize("number", range(len(INTO_BFLOAT)))
+def test_float_becomes_bfloat_only_when_asked(number: int) -> None:
+    with pytest.raises(KernelSyntaxError, match=BFLOAT):
+        check_all(prepared(INTO_BFLOAT[number]))
+
+
+def test_what_becomes_bfloat_without_a_cast() -> None:
+    check_all(prepared(OTHER_BFLOAT))
+    with pytest.raises(KernelSyntaxError, match="bfloat"):
+        check_all(prepared(kernel("half h = 1; bfloat b = h;")))
+    with pytest.raises(KernelSyntaxError, match="bfloat"):
+        check_all(prepared(kernel("bfloat b = 1.0h;")))
+
+
+def test_places_of_floats_that_become_bfloat() -> None:
     source = "template <typename T> T f(float a) { return a; }\n"
     source += kernel("bfloat b = x[i]; bfloat c = bfloat(x[i]); half h = x[i]; b = f<bfloat>(1);")
-    warnings = check_all(prepared(source))
-    assert [warning.splitlines()[0] for warning in warnings] == [
-        f"<shader>:{place}: warning: 'float' becomes 'bfloat' without a cast, "
-        "which Apple's compiler refuses"
-        for place in ("5:14", "3:45")
+    with pytest.raises(KernelSyntaxError) as caught:
+        check_all(prepared(source))
+    lines = str(caught.value).splitlines()
+    assert [line for line in lines if "error:" in line] == [
+        f"<shader>:{place}: error: {BFLOAT}" for place in ("5:14", "3:45")
     ]
-    assert check_all(prepared(kernel("bfloat b = bfloat(x[i]); x[i] = b;"))) == ()
+    assert "write bfloat(x) or static_cast<bfloat>(x)" in str(caught.value)
+    # A string is no number, whatever it says.
+    logged = "#include <metal_logging>\n" + kernel('os_log_default.log("%5.3f 1.0f", x[i]);')
+    check_all(prepared(logged))
+
+
+def test_unknown_attributes_are_named() -> None:
+    with pytest.raises(KernelSyntaxError) as caught:
+        prepared(kernel("x[i] = 1;", f"{X}, uint i [[thread_position]]"))
+    assert (
+        "3:55: error: unknown attribute 'thread_position' ignored; did you mean "
+        "'thread_position_in_grid'?" in str(caught.value)
+    )
+    with pytest.raises(KernelSyntaxError, match=r"'bufer' ignored; did you mean 'buffer'\?"):
+        prepared(kernel("", "device float* x [[bufer(0)]]"))
+    with pytest.raises(KernelSyntaxError, match="unknown attribute 'zzzz' ignored\n"):
+        prepared(kernel("", "device float* x [[zzzz]]"))
+    (warning,) = prepared("[[nodiscad]] float f() { return 1; }\n" + kernel("")).warnings
+    assert "warning: unknown attribute 'nodiscad' ignored; did you mean 'nodiscard'?" in warning
+    known = "[[nodiscard]] [[clang::noinline]] float f([[maybe_unused]] float a) { return 1; }\n"
+    assert prepared(known + kernel("")).warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -429,7 +487,7 @@ def test_float_that_becomes_bfloat_is_a_warning() -> None:
         ("[[fragment]] float4 f() { return 0; }", "fragment functions"),
         (kernel("raytracing::intersector<> query;"), "ray tracing"),
         (kernel("", f"{X}, visible_function_table<float(float)> t"), "visible function tables"),
-        ("#include <metal_tensor>\n" + kernel(""), "tensors"),
+        ("kernel void k(tensor<device half, dextents<int, 2>> a [[buffer(0)]]) {}", "tensors"),
     ],
 )
 def test_what_is_not_supported_is_named(source: str, what: str) -> None:

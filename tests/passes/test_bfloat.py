@@ -1,4 +1,4 @@
-"""Absolute values of bfloat: rewritten, equal in value, and no longer fatal to LLVM."""
+"""Absolute values and selects of bfloat: rewritten, equal in value, and no longer fatal to LLVM."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from anymetal.ir import parse
 from anymetal.passes.lower import bfloat
 
 SCALAR = "  %a = tail call nnan bfloat @llvm.fabs.bf16(bfloat %x) #1, !dbg !7"
+SELECT = "  %b = select <4 x i1> %c, <4 x bfloat> %x, <4 x bfloat> %y"
 VECTOR = "  %9 = call <4 x bfloat> @llvm.fabs.v4bf16(<4 x bfloat> %v)"
 
 
 def masked(*lines: str) -> list[str]:
     """The instructions that stand in the place of these."""
     module = parse("\n".join(["define void @f() {", "entry:", *lines, "}"]))
-    bfloat.mask_absolute_values(module)
+    bfloat.do_on_bits(module)
     return [str(instruction) for instruction in module.function("f").instructions()]
 
 
@@ -34,9 +35,17 @@ def test_vector_call_becomes_a_mask() -> None:
 
 def test_other_types_stay() -> None:
     text = "%a = call float @llvm.fabs.f32(float %x)"
-    assert not bfloat.is_absolute_value("llvm.fabs.f32")
-    assert bfloat.is_absolute_value("llvm.fabs.v4bf16")
+    assert not bfloat.needs_bits(text)
+    assert bfloat.needs_bits(VECTOR) and bfloat.needs_bits(SELECT)
     assert masked(text) == [text]
+
+
+def test_select_is_one_of_bits() -> None:
+    first, second, chosen, back = masked(SELECT)
+    assert first.endswith("= bitcast <4 x bfloat> %x to <4 x i16>")
+    assert second.endswith("= bitcast <4 x bfloat> %y to <4 x i16>")
+    assert "= select <4 x i1> %c, <4 x i16> " in chosen
+    assert back == f"%b = bitcast <4 x i16> {chosen.split()[0]} to <4 x bfloat>"
 
 
 def test_sign_and_magnitude_of_one_bfloat_compile() -> None:

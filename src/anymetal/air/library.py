@@ -14,7 +14,7 @@ from pathlib import Path
 from anymetal.errors import ToolchainError
 from anymetal.ir import Function, Module, parse
 from anymetal.msl import clang
-from anymetal.nouns import Target
+from anymetal.nouns import Dialect, Target
 from anymetal.store.cache import default_store, digest_of
 from anymetal.store.fingerprint import fingerprint
 
@@ -130,7 +130,7 @@ def family(name: str, target: Target, *, lines: bool) -> Family:
     if entry is not None:
         return Family(parse(entry.payload.decode()))
     text = f'#include "{_FOLDER / name}.h"\n'
-    result = clang.compile_to_ir(text, target, fast_math=False, lines=lines)
+    result = clang.compile_to_ir(text, target, dialect=Dialect(), lines=lines)
     if not result.ok:
         raise ToolchainError(f"air/functions/{name}.h does not compile:\n{result.messages[:2000]}")
     default_store().put("air", key, {}, result.output.encode())

@@ -82,6 +82,7 @@ def _library(source: Source) -> ShaderLibrary:
         name=source.name,
         include_dirs=source.include_dirs,
         defines=dict(source.defines),
+        language=source.language,
     )
 
 

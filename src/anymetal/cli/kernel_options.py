@@ -56,6 +56,9 @@ _OPTIONS: dict[str, Any] = {
         list[Path] | None, of_kernel("-I", metavar="DIR", help="a directory with headers")
     ],
     "define": Annotated[list[str] | None, of_kernel("-D", metavar="NAME=VALUE", help="a macro")],
+    "language": Annotated[
+        str | None, of_kernel(metavar="VERSION", help="of Metal: 3.1, 3.2 (if absent) or 4.0")
+    ],
 }
 
 
@@ -97,6 +100,7 @@ def _described(
     seed: int | None,
     include: list[Path] | None,
     define: list[str] | None,
+    language: str | None,
     group_size: str | None = None,
     output: list[int] | None = None,
     library: str | None = None,
@@ -104,7 +108,7 @@ def _described(
     """The launch; which file it is in, the verb knows."""
     return KernelCall(
         file=Path(),
-        options=Options.parse(include, define, library),
+        options=Options.parse(include, define, library, language),
         kernel=kernel,
         arguments=arg or [],
         threads=threads,

@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
 from anymetal.air.archive import SUFFIXES, metallib_source
 from anymetal.hub.build_file import include_dirs_for
-from anymetal.nouns import Source
+from anymetal.nouns import Language, Source
 from anymetal.project import project
 
 Include = Annotated[
@@ -22,6 +22,10 @@ Define = Annotated[
     list[str] | None, typer.Option("-D", metavar="NAME=VALUE", help="a macro; VALUE is 1 if absent")
 ]
 
+LanguageVersion = Annotated[
+    str | None, typer.Option("--language", metavar="VERSION", help="of Metal: 3.1, 3.2 or 4.0")
+]
+
 _HEAD = re.compile(
     r"^(?P<file>.+?):(?P<line>\d+):(?P<column>\d+): (?P<severity>[a-z ]+): (?P<text>.*)$"
 )
@@ -29,11 +33,12 @@ _HEAD = re.compile(
 
 @dataclass(frozen=True)
 class Options:
-    """What -I, -D and --library gave, and the project's own directories and macros."""
+    """What -I, -D, --library and --language gave, and the project's own directories and macros."""
 
     include_dirs: tuple[Path, ...] = ()
     defines: tuple[tuple[str, str], ...] = ()
     library: str | None = None
+    language: Language = "3.2"
 
     @classmethod
     def parse(
@@ -41,6 +46,7 @@ class Options:
         include: Sequence[Path] | None,
         define: Sequence[str] | None,
         library: str | None = None,
+        language: str | None = None,
     ) -> Options:
         for place in include or ():
             if not place.is_dir():
@@ -49,12 +55,16 @@ class Options:
         for name, _, _ in pairs:
             if not name.isidentifier():
                 raise typer.BadParameter(f"-D {name}: not a name")
+        versions = get_args(Language)
+        if language not in (None, *versions):
+            raise typer.BadParameter(f"--language {language}: expected {', '.join(versions)}")
         asked = project()
         given = {name: value if separator else "1" for name, separator, value in pairs}
         return cls(
             (*(place.absolute() for place in include or ()), *asked.include_dirs),
             tuple({**asked.defines, **given}.items()),
             library,
+            next((version for version in versions if version == language), "3.2"),
         )
 
 
@@ -94,6 +104,7 @@ def source_of(path: Path, options: Options) -> Source:
         name=str(path),
         include_dirs=(path.absolute().parent, *options.include_dirs, *include_dirs_for(path)),
         defines=options.defines,
+        language=options.language,
     )
 
 

@@ -89,8 +89,8 @@ def _install() -> None:
     _check_torch(torch)
     from anymetal.device import building, missing, patches  # noqa: PLC0415
     from anymetal.device.queue import CommandQueue  # noqa: PLC0415
+    from anymetal.device.shader import compile_shader  # noqa: PLC0415
     from anymetal.launch.metallib import load_metallib  # noqa: PLC0415
-    from anymetal.launch.shader import compile_shader  # noqa: PLC0415
     from anymetal.launch.virtual import use_queue  # noqa: PLC0415
     from anymetal.store.cache import default_store  # noqa: PLC0415
 

@@ -29,7 +29,8 @@ def use(path: Path) -> Bundle:
 
 
 def source_key(source: Source) -> str:
-    options = [source.name if "__FILE__" in source.text else "", source.defines, source.fast_math]
+    name = source.name if "__FILE__" in source.text else ""
+    options = [name, source.defines, source.fast_math, source.language]
     return digest_of("source", source.text, json.dumps(options))
 
 

@@ -260,7 +260,7 @@ def _outline(note: dict[str, Any]) -> Outline:
 
 
 def _source_key(source: Source) -> str:
-    return digest_of(_text_key(source), source.name)
+    return digest_of(_text_key(source), source.name, str(source.strict))
 
 
 def _text_key(source: Source) -> str:
@@ -271,6 +271,7 @@ def _text_key(source: Source) -> str:
         [str(path) for path in source.include_dirs],
         source.defines,
         source.fast_math,
+        source.language,
     ]
     parts = fingerprint("tools", "processor", "compiler")
     return digest_of(parts, source.text, json.dumps(options))

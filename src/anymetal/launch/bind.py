@@ -35,6 +35,10 @@ _CASTS = {
     "uint8": torch.uint8,
 }
 # Metal has no 64-bit floats, so a tensor of them cannot exist on an Apple GPU.
+_ON_A_MAC = (
+    ", or compile the source with torch.mps.compile_shader, which runs it on the GPU;"
+    " anymetal.with_constants writes function constants into the source"
+)
 _NOT_IN_METAL = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 # Where a tensor without elements points to: its storage has no address, a buffer always has one.
 _EMPTY = ctypes.create_string_buffer(256)
@@ -236,9 +240,10 @@ class Binder:
         elif tensor.is_cpu:
             frame.on_host = frame.on_host or tensor.dim() > 0
         else:
+            there = _ON_A_MAC if tensor.is_mps else ""
             self.fail(
                 f"{self.place(index)} is on device '{tensor.device}'; this engine runs on the CPU,"
-                " and all tensors of a call must be CPU tensors. Pass it with .cpu()"
+                f" and all tensors of a call must be CPU tensors. Pass it with .cpu(){there}"
             )
         if tensor.is_nested:
             self.fail(

@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import get_args
 
 from anymetal import settings
 from anymetal.checker.context import active, report_refused
@@ -18,7 +19,7 @@ from anymetal.engines import bundles
 from anymetal.engines.compiler import AnyCompiler, BundledCompiler, Compiler
 from anymetal.errors import KernelWarning, LimitError
 from anymetal.launch.kernel import Kernel
-from anymetal.nouns import Scalar, Source
+from anymetal.nouns import Language, Scalar, Source
 
 
 def compile_shader(
@@ -28,13 +29,17 @@ def compile_shader(
     defines: Mapping[str, object] | None = None,
     fast_math: bool | None = None,
     name: str = UNNAMED,
+    language: Language = "3.2",
+    strict: bool = True,
 ) -> ShaderLibrary:
     """Compile Metal source; the kernels in it become attributes of the result.
 
     Takes what `torch.mps.compile_shader` takes, and on top of it directories to look for headers
-    in, macros, fast math (the default is PYTORCH_MPS_FAST_MATH) and the name that messages use for
-    the source. Raises SyntaxError with the author's lines when the source does not compile, and
-    warns of what Apple's compiler would refuse.
+    in, macros, fast math (the default is PYTORCH_MPS_FAST_MATH), the name that messages use for
+    the source, and the version of the language: "3.1", "3.2" or "4.0". PyTorch compiles with 3.1
+    on macOS 14, 3.2 on macOS 15 and 4.0 from macOS 26 on. Without `strict` address spaces are not
+    followed through calls and casts. Raises SyntaxError with the author's lines when the source
+    does not compile, and warns of what may be a mistake.
 
     ```python
     import anymetal
@@ -59,6 +64,11 @@ def compile_shader(
         raise ValueError(f"compile_shader: name is {name!r}, expected one line")
     if not isinstance(fast_math, bool | None):
         raise TypeError(f"compile_shader: fast_math is {fast_math!r}, expected True, False or None")
+    if language not in get_args(Language):
+        known = ", ".join(map(repr, get_args(Language)))
+        raise ValueError(f"compile_shader: language is {language!r}, expected one of {known}")
+    if not isinstance(strict, bool):
+        raise TypeError(f"compile_shader: strict is {strict!r}, expected True or False")
     compiler = Compiler(
         Source(
             text=source,
@@ -66,6 +76,8 @@ def compile_shader(
             include_dirs=_directories(include_dirs),
             defines=_macros({} if defines is None else defines),
             fast_math=settings.FAST_MATH.value() if fast_math is None else fast_math,
+            language=language,
+            strict=strict,
         ),
         handed_over=caller() if name == UNNAMED else None,
     )

@@ -29,6 +29,29 @@ def erase_spaces(tokens: TokenRange, functions: list[Function], edits: Edits) ->
             edits.word(index, "const")
 
 
+# clang's own address spaces, for a text that is only checked; `thread` is what has none.
+_KEPT = {
+    "device": "__attribute__((opencl_global))",
+    "threadgroup": "__attribute__((opencl_local))",
+    "constant": "const __attribute__((opencl_constant))",
+}
+
+
+def keep_spaces(tokens: TokenRange, functions: list[Function], edits: Edits) -> None:
+    """Every space as clang knows it; methods cannot have one there."""
+    constructors = _constructor_qualifiers(tokens, functions)
+    for index, text in enumerate(tokens.texts):
+        if text not in SPACES or not tokens.is_name(index):
+            continue
+        is_method = is_method_qualifier(tokens, index)
+        if text not in _KEPT or index in constructors or (is_method and text != "constant"):
+            edits.remove(index)
+        elif is_method:
+            edits.word(index, "const")
+        else:
+            edits.word(index, _KEPT[text])
+
+
 def _beside_const(tokens: TokenRange, index: int) -> bool:
     """`const constant T` needs one `const` only."""
     before = index - 1

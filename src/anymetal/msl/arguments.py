@@ -194,7 +194,7 @@ def describe_parameters(prepared: Prepared, target: Target) -> dict[str, dict[in
     entries = list(prepared.entry_points.values())
     text = "".join(signature_text(entry, number) for number, entry in enumerate(entries))
     unit = make_unit(prepared, {}, entries, text)
-    result = clang.compile_to_ir(unit.text, target, fast_math=prepared.source.fast_math)
+    result = clang.compile_to_ir(unit.text, target, dialect=prepared.source.dialect)
     if not result.ok:
         unit.raise_errors(result.messages)
     found = _found(parse(result.output))

@@ -50,6 +50,32 @@ UNSUPPORTED_ATTRIBUTES = {
     "primitive_id": "ray tracing",
 }
 
+# What else may stand in `[[...]]`: on functions, parameters and members, and C++'s own.
+OTHER_ATTRIBUTES = frozenset(
+    """
+    kernel host_name buffer threadgroup function_constant id max_total_threads_per_threadgroup
+    required_threads_per_threadgroup visible stitchable vertex fragment mesh object intersection
+    user patch position point_size clip_distance render_target_array_index viewport_array_index
+    invariant shared color depth stencil sample_mask sample_id coverage_mask early_fragment_tests
+    raster_order_group point_coord front_facing barycentric_coord amplification_id
+    amplification_count vertex_id instance_id base_vertex base_instance attribute
+    position_in_patch patch_id control_point_index flat center_perspective center_no_perspective
+    centroid_perspective centroid_no_perspective sample_perspective sample_no_perspective
+    threadgroup_imageblock imageblock_layout_explicit imageblock_layout_implicit alias_implicit
+    primitive_culled max_total_threadgroups_per_mesh_grid thread_index_in_mesh_grid origin
+    direction min_distance max_distance distance world_space_origin world_space_direction
+    geometry_id instance_intersection_function_table_offset
+    geometry_intersection_function_table_offset
+    opaque_primitive accept_intersection continue_search primitive_data user_instance_id
+    curve_parameter key_frame_count time motion_start_time motion_end_time
+    world_to_object_transform object_to_world_transform tile_index pixel_position_in_tile
+    tiles_per_grid pixels_per_tile
+    render_target_count depth_argument
+    deprecated nodiscard maybe_unused fallthrough noreturn likely unlikely no_unique_address
+    carries_dependency assume
+    """.split()  # noqa: SIM905
+)
+
 # Functions of other pipelines: the specifier and what to call it.
 UNSUPPORTED_FUNCTIONS = {
     "vertex": "vertex functions: it runs kernels",
@@ -95,8 +121,6 @@ UNSUPPORTED_TYPES = {
     "command_buffer": "indirect command buffers",
     "render_pipeline_state": "indirect command buffers",
     "compute_pipeline_state": "indirect command buffers",
-    "tensor": "Metal 4 tensors",
-    "cooperative_tensor": "Metal 4 tensors",
 }
 
 # ---- Types the language itself names -------------------------------------------------------------

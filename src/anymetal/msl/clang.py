@@ -15,13 +15,12 @@ from pathlib import Path
 from anymetal import settings
 from anymetal.errors import KernelSyntaxError, ToolchainError
 from anymetal.msl.process import Exceeded, run_bounded
-from anymetal.nouns import Target
+from anymetal.nouns import Dialect, Target
 from anymetal.store.cache import default_store, digest_of
 from anymetal.store.fingerprint import fingerprint, forget
 
 INCLUDE_DIR = Path(__file__).parent / "include"
 INPUT_NAME = "anymetal-input.cpp"
-LANGUAGE_VERSION = 320
 
 _LANGUAGE_FLAGS = (  # noqa: SIM905
     "-x c++ -std=c++20 -fdeclspec -ffreestanding -nostdinc -fno-exceptions -fno-rtti "
@@ -122,20 +121,22 @@ def preprocess(
     name: str,
     include_dirs: Sequence[Path],
     defines: Sequence[tuple[str, str]],
-    fast_math: bool,
+    dialect: Dialect,
     folder: Path,
 ) -> Result:
     """Macros and includes expanded, with line markers; our own headers contribute macros only."""
-    version = LANGUAGE_VERSION
     flags = (
         "-E -x c++ -std=c++14 -undef -nostdinc -Wno-everything -W#warnings "
         "-Wc23-extensions "  # `#embed` warns
         "-fno-caret-diagnostics -fno-color-diagnostics "
-        f"-DANYMETAL_MACROS_ONLY -D__METAL_VERSION__={version} -D__METAL__=1 -D__METAL_MACOS__=1 "
+        "-DANYMETAL_MACROS_ONLY -D__METAL__=1 -D__METAL_MACOS__=1 "
         "-D__clang__=1 -D__APPLE__=1 -D__LITTLE_ENDIAN__=1 -D__HAVE_BFLOAT__=1 "
         "-D__METAL_MEMORY_SCOPE_SYSTEM__=3"
+        f" -D__METAL_VERSION__={dialect.version}"
     ).split()
-    if fast_math:
+    if dialect.language == "4.0":
+        flags.append("-D__HAVE_TENSOR__=1")
+    if dialect.fast_math:
         flags.append("-D__FAST_MATH__=1")
     flags += [f"-D{key}={value}" for key, value in defines]
     flags += ["-I", str(INCLUDE_DIR)]
@@ -150,7 +151,7 @@ _UNOPTIMISED = ["-Xclang", "-disable-llvm-passes", _LINES]
 
 
 def compile_to_ir(
-    text: str, target: Target, *, fast_math: bool, optimise: bool = True, lines: bool = False
+    text: str, target: Target, *, dialect: Dialect, optimise: bool = True, lines: bool = False
 ) -> Result:
     """LLVM IR text of a translation unit that relies on the precompiled headers.
 
@@ -161,7 +162,8 @@ def compile_to_ir(
     level = [_LINES] if lines else []
     if not optimise:
         level = [*_UNOPTIMISED, "-Wpadded"]
-    result = _compile(text, ["-S", "-emit-llvm", "-O1", *level, "-o", "-"], target, fast_math)
+    level += [f"-W{warning}" for warning in CONVERSIONS]
+    result = _compile(text, ["-S", "-emit-llvm", "-O1", *level, "-o", "-"], target, dialect)
     return replace(result, output=_allow_unrolling(result.output))
 
 
@@ -171,18 +173,24 @@ def _allow_unrolling(ir: str) -> str:
 
 
 def check_syntax(
-    text: str, target: Target, *, fast_math: bool, warnings: Sequence[str] = CONVERSIONS
+    text: str, target: Target, *, dialect: Dialect, warnings: Sequence[str] = CONVERSIONS
 ) -> Result:
     """Only the messages: whether the text compiles, and what is doubtful in it."""
     flags = ["-fsyntax-only", "-O1", *(f"-W{warning}" for warning in warnings)]
-    return _compile(text, flags, target, fast_math)
+    return _compile(text, flags, target, dialect)
+
+
+def check_spaces(text: str, target: Target, *, dialect: Dialect) -> Result:
+    """All messages about a text with clang's own address spaces, and all candidates of a call."""
+    flags = ["-fsyntax-only", "-O1", "-ferror-limit=0", "-fshow-overloads=all"]
+    return _compile(text, flags, target, dialect)
 
 
 def compile_support(path: Path, target: Target, include_dirs: Sequence[Path] = ()) -> str:
     """LLVM IR of a C++ file of our own that runs beside the kernels: an engine's runtime."""
     check_versions()
     includes = [f"-I{directory}" for directory in (*include_dirs, path.parent)]
-    flags = [*_flags(target, False), *includes, "-O2", "-S", "-emit-llvm", "-o", "-"]
+    flags = [*_flags(target, Dialect()), *includes, "-O2", "-S", "-emit-llvm", "-o", "-"]
     result = _run([*flags, str(path)])
     if not result.ok:
         raise ToolchainError(f"{path.name} does not compile:\n{result.messages}")
@@ -193,17 +201,17 @@ class _Crash(ToolchainError):
     """clang died: of its input, which may be a damaged header."""
 
 
-def _compile(text: str, flags: list[str], target: Target, fast_math: bool) -> Result:
+def _compile(text: str, flags: list[str], target: Target, dialect: Dialect) -> Result:
     try:
-        result = _compile_once(text, flags, target, fast_math)
+        result = _compile_once(text, flags, target, dialect)
     except _Crash:
         _precompiled_header.cache_clear()  # the store looks at it again
-        return _compile_once(text, flags, target, fast_math)
+        return _compile_once(text, flags, target, dialect)
     if not result.ok and _STALE_HEADER.search(result.messages):
-        precompiled_header(target, fast_math).unlink(missing_ok=True)
+        precompiled_header(target, dialect).unlink(missing_ok=True)
         forget()
         _precompiled_header.cache_clear()
-        result = _compile_once(text, flags, target, fast_math)
+        result = _compile_once(text, flags, target, dialect)
     return result
 
 
@@ -213,45 +221,47 @@ _STALE_HEADER = re.compile(
 )
 
 
-def _compile_once(text: str, flags: list[str], target: Target, fast_math: bool) -> Result:
-    language = _flags(target, fast_math)
-    header = precompiled_header(target, fast_math)
+def _compile_once(text: str, flags: list[str], target: Target, dialect: Dialect) -> Result:
+    language = _flags(target, dialect)
+    header = precompiled_header(target, dialect)
     command = [*language, *_DIAGNOSTIC_FLAGS, "-include-pch", str(header), *flags, "-"]
     return _run(command, f'# 1 "{INPUT_NAME}"\n{text}', bounded=True)
 
 
-def _flags(target: Target, fast_math: bool) -> list[str]:
-    math = _FAST_MATH_FLAGS if fast_math else _SAFE_MATH_FLAGS
+def _flags(target: Target, dialect: Dialect) -> list[str]:
+    math = _FAST_MATH_FLAGS if dialect.fast_math else _SAFE_MATH_FLAGS
+    # The headers of 3.1 and 3.2 are the same: they are compiled once for both.
+    version = ["-D__METAL_VERSION__=400"] if dialect.language == "4.0" else []
     includes = [f"-I{directory}" for directory in (*target.include_dirs, INCLUDE_DIR)]
-    return [*_LANGUAGE_FLAGS, *math, *target.flags, *includes]
+    return [*_LANGUAGE_FLAGS, *math, *version, *target.flags, *includes]
 
 
 _header_lock = threading.Lock()
 
 
-def precompiled_header(target: Target, fast_math: bool) -> Path:
+def precompiled_header(target: Target, dialect: Dialect) -> Path:
     """Our metal headers in compiled form, built on first use and shared by all processes."""
     with _header_lock:
-        return _precompiled_header(target, fast_math)
+        return _precompiled_header(target, dialect)
 
 
-def precompile_early(target: Target, fast_math: bool) -> None:
+def precompile_early(target: Target, dialect: Dialect) -> None:
     """Builds the headers, where they are not there yet, beside whatever the caller does next."""
     if _precompiled_header.cache_info().currsize == 0:
-        threading.Thread(target=_precompile_quietly, args=(target, fast_math)).start()
+        threading.Thread(target=_precompile_quietly, args=(target, dialect)).start()
 
 
-def _precompile_quietly(target: Target, fast_math: bool) -> None:
+def _precompile_quietly(target: Target, dialect: Dialect) -> None:
     # Whoever needs the headers meets the same error again, in a place where it can be handled.
     with contextlib.suppress(ToolchainError):
-        precompiled_header(target, fast_math)
+        precompiled_header(target, dialect)
 
 
 @functools.cache
-def _precompiled_header(target: Target, fast_math: bool) -> Path:
+def _precompiled_header(target: Target, dialect: Dialect) -> Path:
     # It refers to our headers by their place, so two installations need one each; their content is
     # in the key, so their times need not be looked at: a reinstalled file is as good.
-    flags = _flags(target, fast_math)
+    flags = _flags(target, dialect)
     headers = fingerprint("tools", "processor", INCLUDE_DIR, *target.include_dirs)
     key = digest_of(headers, target.header, *flags)
 

@@ -16,6 +16,7 @@ from anymetal.msl.arguments import (
 from anymetal.msl.diagnostics import Problem, raise_problems
 from anymetal.msl.entry import entry_kernel, entry_text
 from anymetal.msl.holes import added_bytes
+from anymetal.msl.initial_values import place_initial_values
 from anymetal.msl.initialisers import UnknownValue, evaluate_initialisers
 from anymetal.msl.spelling import author_name
 from anymetal.msl.strict_kernels import builtin_takes, invalid_type_text
@@ -45,17 +46,17 @@ def compile_program(
     entry = prepared.entry_points[entry_name]
     values = _by_index(prepared, constants)
     unit = make_unit(prepared, values, [entry], entry_text(entry, target))
-    fast_math = prepared.source.fast_math
-    result = clang.compile_to_ir(
-        unit.text, target, fast_math=fast_math, optimise=optimise, lines=lines
-    )
+    dialect = prepared.source.dialect
+    result = clang.compile_to_ir(unit.text, target, dialect=dialect, optimise=optimise, lines=lines)
     if not result.ok:
         unit.raise_errors(result.messages)
+    unit.refuse_conversions(result.messages)  # instances of a large library are seen here first
     module = parse(result.output)
     try:
         module = evaluate_initialisers(module)
     except UnknownValue as error:
         unit.refuse_values(error.names, str(error))
+    place_initial_values(module)
     unit.refuse_undefined(_undefined(module, target))
     descriptions = read_descriptions(module, entry)
     _check_types(prepared, entry, descriptions)
@@ -81,7 +82,7 @@ def refuse_undefined(prepared: Prepared, entries: Sequence[EntryPoint], target: 
     table = ", ".join(f"(void*){qualified}" for _, qualified in names)
     kept = f'extern "C" {{ void* am_kernels[] = {{ {table} }}; }}\n' if names else ""
     unit = make_unit(prepared, {}, entries, uses + kept)
-    result = clang.compile_to_ir(unit.text, target, fast_math=prepared.source.fast_math)
+    result = clang.compile_to_ir(unit.text, target, dialect=prepared.source.dialect)
     if not result.ok:
         unit.raise_errors(result.messages)
     unit.refuse_undefined(_undefined(parse(result.output), target))

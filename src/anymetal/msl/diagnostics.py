@@ -16,7 +16,10 @@ from anymetal.nouns import Position, Source
 _MESSAGE = re.compile(r"(.+?):(\d+):(\d+): (fatal error|error|warning|note): (.*)")
 _THREADGROUP_TYPE = re.compile(r"'am_type_\d+' \(aka '([^']*)'\)")
 _INTERNAL_NAME = re.compile(r"\bam_(?:word_)?(\w+)")
-_INTO_BFLOAT = re.compile(r"implicit conversion .*: '(\w+)' to '(?:__bf16|.* \(aka '__bf16'\)?)")
+_INTO_BFLOAT = re.compile(
+    r"implicit conversion .*: '(?:const |volatile )*(\w+)'(?: \(aka '[\w ]*'\))?"
+    r" to '(?:[\w ]+' \(aka ')?(?:const |volatile )*__bf16'"
+)
 # Notes that explain our headers, not the author's mistake.
 _OURS_ALONE = re.compile(r"\bam_\w+|\bAM_|^expanded from |^because |^and |implicit (?:copy|move)")
 _MOST_NOTES = 3  # of those that stand in our headers, for one error
@@ -104,41 +107,42 @@ def raise_compiler_errors(output: str, place: Place, excerpt: Excerpt) -> NoRetu
     """
     problems: list[Problem] = []
     messages = [message for message in parse_messages(output) if message.severity != "warning"]
-    for group in _groups(messages):
+    for group in groups_of(messages):
         problems += _translate(group, place)
     if not any(problem.severity == "error" for problem in problems):
         problems.append(Problem(None, "error", clean(output.strip())))
     raise_problems(list(dict.fromkeys(problems)), excerpt)
 
 
-def conversion_warnings(output: str, place: Place, excerpt: Excerpt) -> tuple[str, ...]:
-    """Where a float silently becomes a bfloat, in the author's own text."""
-    found: dict[str, None] = {}
+def refused_conversions(output: str, place: Place) -> list[Problem]:
+    """Where a float silently becomes a bfloat, in the author's own text; in Apple's words."""
+    found: dict[Problem, None] = {}
     for message in parse_messages(output):
         conversion = _INTO_BFLOAT.search(message.text)
         if message.file != clang.INPUT_NAME or message.severity != "warning" or not conversion:
             continue
         position = place(message.line, message.column)
         if position is not None:
-            text = f"'{conversion[1]}' becomes 'bfloat' without a cast, {_REFUSED}"
-            found[render(Problem(position, "warning", text), excerpt)] = None
-    return tuple(found)
+            text = f"assigning to 'bfloat' from incompatible type '{conversion[1]}'"
+            found[Problem(position, "error", text)] = None
+            found[Problem(position, "note", _CAST, brief=True)] = None
+    return list(found)
 
 
 def compiler_warnings(output: str, place: Place, excerpt: Excerpt) -> tuple[str, ...]:
     """clang's own warnings about the author's text, with the notes that say what to do."""
     problems: list[Problem] = []
-    for group in _groups(parse_messages(output)):
+    for group in groups_of(parse_messages(output)):
         first = group[0]
         if first.severity == "warning" and first.file == clang.INPUT_NAME:
             problems += _translate(group, place)
     return tuple(dict.fromkeys(render(problem, excerpt) for problem in problems))
 
 
-_REFUSED = "which Apple's compiler refuses"
+_CAST = "Metal rounds to bfloat only when asked: write bfloat(x) or static_cast<bfloat>(x)"
 
 
-def _groups(messages: list[Message]) -> list[list[Message]]:
+def groups_of(messages: list[Message]) -> list[list[Message]]:
     """Each error with the notes that follow it."""
     groups: list[list[Message]] = []
     for message in messages:

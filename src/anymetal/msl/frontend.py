@@ -7,6 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping
 
 from anymetal.msl.check import check_all
+from anymetal.msl.check_spaces import check_spaces
 from anymetal.msl.clang import precompile_early
 from anymetal.msl.compile import compile_program
 from anymetal.msl.prepare import prepare
@@ -34,15 +35,16 @@ class MetalFrontend:
 
     def outline(self, source: Source, target: Target) -> Outline:
         """Raises KernelSyntaxError where a kernel of the source does not compile."""
-        precompile_early(target, source.fast_math)
+        precompile_early(target, source.dialect)
         prepared = self.prepared(source)
         at_once = len(prepared.entry_points) <= CHECKED_AT_ONCE
-        warnings = check_all(prepared, target, instantiate=at_once)
+        check_all(prepared, target, instantiate=at_once)
+        check_spaces(prepared, target, instantiate=at_once)
         return Outline(
             kernels=tuple(prepared.entry_points),
             constants=tuple(prepared.function_constants.values()),
             dependencies=prepared.dependencies,
-            warnings=(*prepared.warnings, *warnings),
+            warnings=prepared.warnings,
         )
 
     def program(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from anymetal.errors import UnsupportedError
 from anymetal.msl.diagnostics import Problem, raise_problems, render
+from anymetal.msl.marked_pointers import can_change_spaces
 from anymetal.msl.preprocess import Preprocessed, preprocess
 from anymetal.msl.reflect import reflect
-from anymetal.msl.rewrite import rewrite
+from anymetal.msl.rewrite import Rewritten, rewrite
 from anymetal.msl.strict import StrictChecker
 from anymetal.msl.structure import read_structure
 from anymetal.msl.tokens import OPENING
@@ -19,25 +20,34 @@ def prepare(source: Source) -> Prepared:
     _check_brackets(unit)
     structure = read_structure(unit.tokens)
     reflection = reflect(structure, unit.origins)
-    checker = StrictChecker(structure, reflection, unit.origins)
+    checker = StrictChecker(structure, reflection, unit.origins, source.language)
     checker.run(unit.headers)
     if checker.unsupported:
         raise_problems(checker.unsupported, unit.origins.excerpt, UnsupportedError)
     if checker.problems:
         raise_problems(_in_order(checker.problems), unit.origins.excerpt)
-    rewritten = rewrite(unit, structure, reflection)
-    return Prepared(
-        source=source,
-        text=rewritten.text,
-        entry_points=rewritten.entry_points,
-        function_constants=rewritten.function_constants,
-        threadgroup_variables=rewritten.threadgroup_variables,
-        headers=unit.headers,
-        dependencies=unit.dependencies,
-        source_map=rewritten.source_map,
-        warnings=tuple(render(warning, unit.origins.excerpt) for warning in checker.warnings),
-        remarks=tuple(render(remark, unit.origins.excerpt) for remark in unit.remarks),
-    )
+    warnings = tuple(render(warning, unit.origins.excerpt) for warning in checker.warnings)
+    remarks = tuple(render(remark, unit.origins.excerpt) for remark in unit.remarks)
+
+    def made(rewritten: Rewritten, with_spaces: Prepared | None) -> Prepared:
+        return Prepared(
+            source=source,
+            text=rewritten.text,
+            entry_points=rewritten.entry_points,
+            function_constants=rewritten.function_constants,
+            threadgroup_variables=rewritten.threadgroup_variables,
+            headers=unit.headers,
+            dependencies=unit.dependencies,
+            source_map=rewritten.source_map,
+            warnings=warnings,
+            remarks=remarks,
+            with_spaces=with_spaces,
+        )
+
+    plain = rewrite(unit, structure, reflection)
+    if not source.strict or not can_change_spaces(structure, reflection):
+        return made(plain, None)
+    return made(plain, made(rewrite(unit, structure, reflection, spaces=True), None))
 
 
 def _in_order(problems: list[Problem]) -> list[Problem]:

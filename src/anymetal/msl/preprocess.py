@@ -47,7 +47,7 @@ def preprocess(source: Source) -> Preprocessed:
         name=source.name,
         include_dirs=[*source.include_dirs, *_torch_include_dirs()],
         defines=source.defines,
-        fast_math=source.fast_math,
+        dialect=source.dialect,
         folder=_folder_name(source).absolute(),
     )
     if not result.ok or "#embed" in result.messages:
@@ -98,7 +98,7 @@ class _Reader:
             number += 1
         self._settle_unroll_arguments()
         return Preprocessed(
-            TokenRange(_without_coherence(self.tokens)),
+            TokenRange(self._settled()),
             self.origins,
             tuple(self.headers),
             tuple(self.digests.items()),
@@ -116,6 +116,10 @@ class _Reader:
             if message.text.endswith(_DIRECTIVE)
         ]
         return tuple(dict.fromkeys(found))
+
+    def _settled(self) -> list[Token]:
+        """Metal 3.1 does not know `coherent`: it is a name like any other there."""
+        return self.tokens if self.source.language == "3.1" else _without_coherence(self.tokens)
 
     def _refuse_renaming(self, file: str, number: int) -> NoReturn:
         text = "a '#line' directive that names a file is not supported"

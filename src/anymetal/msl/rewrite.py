@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anymetal.msl import literals
-from anymetal.msl.address_spaces import erase_attributes, erase_spaces
+from anymetal.msl.address_spaces import erase_attributes, erase_spaces, keep_spaces
 from anymetal.msl.casts import CastRewriter
 from anymetal.msl.diagnostics import Problem, raise_problems
 from anymetal.msl.edits import Edits, Writer, spell_edited
+from anymetal.msl.marked_pointers import mark_pointers
 from anymetal.msl.overloads import OverloadMerger
 from anymetal.msl.preprocess import Preprocessed
 from anymetal.msl.reflect import Instance, Kernel, Reflection
 from anymetal.msl.source_map import SourceMap
 from anymetal.msl.structure import Declaration, Structure
 from anymetal.msl.swizzles import rewrite_swizzles
-from anymetal.msl.threadgroup import ThreadgroupRewriter, unaccounted
+from anymetal.msl.threadgroup import ThreadgroupRewriter, find_declarations, unaccounted
 from anymetal.nouns import EntryPoint, FunctionConstant, Position, ThreadgroupVariable
 
 
@@ -30,12 +31,18 @@ class Rewritten:
     threadgroup_variables: tuple[ThreadgroupVariable, ...]
 
 
-def rewrite(unit: Preprocessed, structure: Structure, reflection: Reflection) -> Rewritten:
-    return _Rewriter(unit, structure, reflection).run()
+def rewrite(
+    unit: Preprocessed, structure: Structure, reflection: Reflection, *, spaces: bool = False
+) -> Rewritten:
+    """`spaces` keeps them, as clang spells them: for a text that is checked and never compiled."""
+    return _Rewriter(unit, structure, reflection, spaces).run()
 
 
 class _Rewriter:
-    def __init__(self, unit: Preprocessed, structure: Structure, reflection: Reflection) -> None:
+    def __init__(
+        self, unit: Preprocessed, structure: Structure, reflection: Reflection, spaces: bool
+    ) -> None:
+        self.spaces = spaces
         self.unit = unit
         self.tokens = unit.tokens
         self.structure = structure
@@ -60,9 +67,13 @@ class _Rewriter:
 
     def _edit(self) -> OverloadMerger:
         merger = OverloadMerger(self.structure, self.edits, self.unit.origins)
-        merger.run()
         erase_attributes(self.tokens, self.edits)
-        erase_spaces(self.tokens, self.structure.functions, self.edits)
+        if self.spaces:
+            keep_spaces(self.tokens, self.structure.functions, self.edits)
+            mark_pointers(self.structure, self.edits)
+        else:
+            merger.run()
+            erase_spaces(self.tokens, self.structure.functions, self.edits)
         literals.rewrite_literals(self.tokens, self.edits)
         CastRewriter(self.structure, self.edits).run()
         rewrite_swizzles(self.tokens, self.edits)
@@ -202,4 +213,9 @@ class _Rewriter:
             position=self._position(place),
             max_total_threads=limit,
             scope="::".join(declaration.scope.path),
+            has_initial_values=any(
+                declarator.initialiser is not None
+                for found in find_declarations(self.tokens, kernel.function)
+                for declarator in found.declarators
+            ),
         )

@@ -15,14 +15,16 @@ from anymetal.msl.reflect import (
     without_attributes,
 )
 from anymetal.msl.source_map import Origins
+from anymetal.msl.strict_attributes import AttributeChecker
 from anymetal.msl.strict_host import HostChecker
 from anymetal.msl.strict_kernels import KernelChecker
+from anymetal.msl.strict_language import LanguageChecker
 from anymetal.msl.strict_pointers import PointerChecker
 from anymetal.msl.strict_spaces import SpaceChecker
 from anymetal.msl.structure import Function, Structure, Variable, starts_statement
 from anymetal.msl.threadgroup import find_declarations
 from anymetal.msl.tokens import TokenRange
-from anymetal.nouns import Position
+from anymetal.nouns import Language, Position
 
 # Words of C++ that Metal does not have, and what Apple's compiler says to them.
 _REFUSED_WORDS = {
@@ -51,7 +53,14 @@ _FORWARD_WORDS = frozenset({"struct", "class", "union", "enum", "friend", "conce
 class StrictChecker:
     """Runs every check over one translation unit."""
 
-    def __init__(self, structure: Structure, reflection: Reflection, origins: Origins) -> None:
+    def __init__(
+        self,
+        structure: Structure,
+        reflection: Reflection,
+        origins: Origins,
+        language: Language = "3.2",
+    ) -> None:
+        self.language = language
         self.structure = structure
         self.tokens = structure.tokens
         self.reflection = reflection
@@ -76,10 +85,14 @@ class StrictChecker:
         spaces.run()
         host = HostChecker(self.structure, self.origins)
         host.run()
-        for checker in (kernels, pointers, spaces, host):
+        attributes = AttributeChecker(self.structure, self.origins)
+        attributes.run(self.reflection.kernels)
+        language = LanguageChecker(self.structure, self.origins, self.language)
+        language.run()
+        for checker in (attributes, kernels, pointers, spaces, host, language):
             self.problems += checker.problems
         self.unsupported += kernels.unsupported
-        self.warnings += kernels.warnings
+        self.warnings += [*attributes.warnings, *kernels.warnings]
 
     def _refuse(self, index: int, text: str) -> None:
         self.problems.append(Problem(self._position_of(index), "error", text))

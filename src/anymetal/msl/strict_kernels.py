@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from anymetal.msl.builtins import (
     BUILTIN_SCALARS,
     BUILTINS,
@@ -22,6 +24,13 @@ _CANONICAL = {
     "uchar": "unsigned char",
     "ulong": "unsigned long",
 }
+
+
+_TENSOR = re.compile(r"\btensor\s*<")
+_BOUND_TENSOR = (
+    "anymetal does not support tensors that the host binds: pass a pointer, and make a tensor of it"
+    " in the kernel"
+)
 
 
 class KernelChecker:
@@ -65,6 +74,10 @@ class KernelChecker:
                 text = f"anymetal does not support {what}"
                 self.unsupported.append(Problem(position, "error", text))
                 return
+        if _TENSOR.search(parameter.noun.declared):
+            position = self.origins.position(self.tokens.tokens[self._place(parameter)])
+            self.unsupported.append(Problem(position, "error", _BOUND_TENSOR))
+            return
         by_name = {attribute.name: attribute for attribute in parameter.attributes}
         builtin = next((a for a in parameter.attributes if a.name in BUILTINS), None)
         if builtin is not None:

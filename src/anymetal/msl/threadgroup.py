@@ -15,6 +15,8 @@ from anymetal.msl.reflect import Kernel
 from anymetal.msl.structure import Function, starts_statement
 from anymetal.msl.tokens import TokenRange
 
+# What a threadgroup variable begins with, a constant: its slot follows.
+INITIAL = "am_initial_"
 _SKIPPED = frozenset({"alignas", "decltype", "__attribute__"})
 
 
@@ -185,12 +187,13 @@ class ThreadgroupRewriter:
             ";",
         ]
         if declarator.initialiser is not None:
+            initial = f"{INITIAL}{slot}"
             pieces += [
-                f"if (am_is_first_thread()) {{ {alias} am_initial_{slot}",
+                f"constinit static const {alias} {initial}",
                 range(*declarator.initialiser),
                 "; am_store_initial(",
                 name,
-                f", am_initial_{slot}); }}",
+                f", {initial});",
             ]
         return pieces
 

@@ -11,16 +11,23 @@ from typing import NoReturn
 from anymetal.msl.diagnostics import (
     Problem,
     compiler_warnings,
-    conversion_warnings,
     raise_compiler_errors,
     raise_problems,
+    refused_conversions,
 )
 from anymetal.nouns import EntryPoint, Position, Prepared, Scalar
 
 # All is inlined into the kernel: every point where a thread may wait is in one function.
 _PUSH = "#pragma clang attribute push(__attribute__((always_inline)), apply_to=function)\n"
 _POP = "#pragma clang attribute pop\n"
-_SEPARATE_HEADERS = ("metal_logging", "simd/simd.h")
+_LOGGING = "metal_logging"  # came with Metal 3.2
+_SEPARATE_HEADERS = (
+    _LOGGING,
+    "simd/simd.h",
+    "metal_tensor",
+    "metal_cooperative_tensor",
+    "MetalPerformancePrimitives/MPPTensorOpsMatMul2d.h",
+)
 
 
 @dataclass(frozen=True)
@@ -73,8 +80,11 @@ class Unit:
     def mistakes(self, messages: str) -> tuple[str, ...]:
         return compiler_warnings(messages, self.place, self.prepared.source_map.excerpt)
 
-    def warnings(self, messages: str) -> tuple[str, ...]:
-        return conversion_warnings(messages, self.place, self.prepared.source_map.excerpt)
+    def refuse_conversions(self, messages: str) -> None:
+        """Raises where clang has seen a float become a bfloat without a cast."""
+        problems = refused_conversions(messages, self.place)
+        if problems:
+            raise_problems(problems, self.prepared.source_map.excerpt)
 
 
 def make_unit(
@@ -88,7 +98,10 @@ def make_unit(
 
 def _headers_text(prepared: Prepared) -> str:
     """What the author includes and metal_stdlib, which is precompiled, does not hold."""
-    return "".join(f"#include <{name}>\n" for name in prepared.headers if name in _SEPARATE_HEADERS)
+    found = [name for name in prepared.headers if name in _SEPARATE_HEADERS]
+    if prepared.source.language == "3.1":
+        found = [name for name in found if name != _LOGGING]
+    return "".join(f"#include <{name}>\n" for name in found)
 
 
 def _constants_text(prepared: Prepared, values: Mapping[int, Scalar]) -> str:

@@ -23,6 +23,7 @@ from anymetal.cli.sources import (
     Define,
     Diagnostic,
     Include,
+    LanguageVersion,
     Library,
     Options,
     diagnostics_of,
@@ -37,6 +38,7 @@ from anymetal.errors import AnymetalError
 from anymetal.hub.build_file import NAME as BUILD_FILE
 from anymetal.hub.build_file import read_build
 from anymetal.msl.check import check_all, check_entries, mistakes
+from anymetal.msl.check_spaces import check_spaces
 from anymetal.msl.compile import refuse_undefined, wrong_types
 from anymetal.msl.diagnostics import raise_problems
 from anymetal.nouns import EntryPoint, Prepared
@@ -59,6 +61,7 @@ def lint(
     library: Library = None,
     include: Include = None,
     define: Define = None,
+    language: LanguageVersion = None,
     as_json: Json = False,
     sarif: Annotated[
         str | None, typer.Option(metavar="FILE", help="write SARIF for code scanning; - is stdout")
@@ -69,7 +72,7 @@ def lint(
 ) -> None:
     """Compile every kernel in the files; the exit status is 1 when one has an error."""
     check_writable(sarif=sarif)
-    options = Options.parse(include, define, library)
+    options = Options.parse(include, define, library, language)
     reports = lint_files(metal_files(files), options, full)
     if as_json:
         print(json.dumps(as_data(reports), indent=2))
@@ -152,12 +155,9 @@ def lint_file(
     report = replace(report, kernels=len(prepared.entry_points))
     try:
         target = checking_target()
-        warnings = (
-            *prepared.remarks,
-            *prepared.warnings,
-            *check_all(prepared, target),
-            *mistakes(prepared, target),
-        )
+        check_all(prepared, target)
+        check_spaces(prepared, target)
+        warnings = (*prepared.remarks, *prepared.warnings, *mistakes(prepared, target))
     except AnymetalError as error:
         return report.with_error(error, failing(prepared, step))
     report = report.with_warnings(warnings)

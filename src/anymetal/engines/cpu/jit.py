@@ -209,10 +209,11 @@ def _run_pipeline(
 
 def _without_traps_for_the_generator(module: llvm.ModuleRef) -> llvm.ModuleRef:
     """The module, with what LLVM's code generator cannot do replaced."""
-    if not any(bfloat.is_absolute_value(function.name) for function in module.functions):
+    text = str(module)
+    if not bfloat.needs_bits(text):
         return module
-    parsed = parse(str(module))
-    bfloat.mask_absolute_values(parsed)
+    parsed = parse(text)
+    bfloat.do_on_bits(parsed)
     return read(str(parsed))
 
 

@@ -7,6 +7,12 @@ from pathlib import Path
 from anymetal.machine import layout
 from anymetal.nouns import EntryPoint, Parameter, Target
 
+# Threadgroup variables have their values before any thread is at work.
+_INITIAL_VALUES = (
+    "  if (am_is_first_thread()) am_place_initial_values();\n"
+    "  metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);\n"
+)
+
 
 def thunk(entry: EntryPoint, function: str) -> str:
     """am_thread_main, which the engines call with the buffers' addresses and a thread, and the
@@ -18,6 +24,7 @@ def thunk(entry: EntryPoint, function: str) -> str:
         # Weak: else clang drops `self` where the text, before am_self is replaced, does not use it.
         'extern "C" __attribute__((noinline, weak)) '
         "void am_thread_main(void* const* buffers, am_thread* self) {\n"
+        f"{_INITIAL_VALUES if entry.has_initial_values else ''}"
         f"  {function}(\n      {arguments});\n}}\n"
         "#include <anymetal/group.h>\n"
     )
@@ -43,6 +50,7 @@ _PROVIDED = frozenset(
         "am_leave",
         "am_taken",
         "am_threadgroup_storage",
+        "am_initial_value",
         "am_log",
         "am_all_lanes_at_once",
         "am_matrix_first",

@@ -1,32 +1,47 @@
-"""llvm.fabs on bfloat as a bit mask.
+"""Bfloats as bits where LLVM 22's generator of x86 code goes wrong: last, behind the optimiser.
 
-LLVM 22's generator of x86 code fails an assertion when the bits of a bfloat are used beside those
-of its absolute value. The optimiser makes llvm.fabs of any mask that clears a sign, so this comes
-last.
+It fails an assertion when the bits of a bfloat are used beside those of its absolute value; the
+optimiser makes llvm.fabs of any mask that clears a sign. And it selects between bfloats by way of
+float, where the processor rounds back: denormals become 0 and signalling NaNs quiet.
 """
 
 from __future__ import annotations
 
-from anymetal.ir import I16, Builder, Instruction, Module, constant
+import re
+
+from anymetal.ir import BFLOAT, I16, Builder, Instruction, Module, constant
 from anymetal.passes.rewrite import rewrite
 
 _FABS = "llvm.fabs."
+_SELECTED = re.compile(r" = select [^,\n]*, (?:bfloat|<\d+ x bfloat>) ")
 _ALL_BUT_THE_SIGN = 0x7FFF
 
 
-def is_absolute_value(function: str) -> bool:
-    """Whether the function of this name takes absolute values of bfloats."""
-    return function.startswith(_FABS) and function.endswith("bf16")
+def needs_bits(ir: str) -> bool:
+    """Whether a module's text has what is done on bits here."""
+    return _SELECTED.search(ir) is not None or (_FABS in ir and "bf16(" in ir)
 
 
-def mask_absolute_values(module: Module) -> None:
-    """Every such call becomes: to integers, clear the top bit, back to bfloat."""
+def do_on_bits(module: Module) -> None:
+    """Absolute values: to integers, clear the top bit, back to bfloat. Selects: of integers."""
     for function in module.functions:
-        rewrite(function, _mask)
+        rewrite(function, lambda build, one: _mask(build, one) or _select(build, one))
+
+
+def _select(build: Builder, select: Instruction) -> bool:
+    if select.opcode != "select" or select.type.scalar is not BFLOAT:
+        return False
+    condition, *values = select.operands
+    integers = select.type.with_scalar(I16)
+    bits = [build.cast("bitcast", value, integers) for value in values]
+    chosen = build.select(condition, bits[0], bits[1])
+    build.cast("bitcast", chosen, select.type, name=str(select.result))
+    return True
 
 
 def _mask(build: Builder, call: Instruction) -> bool:
-    if not is_absolute_value(call.callee or ""):
+    callee = call.callee or ""
+    if not callee.startswith(_FABS) or not callee.endswith("bf16"):
         return False
     integers = call.type.with_scalar(I16)
     bits = build.cast("bitcast", call.operands[0], integers)

@@ -1,4 +1,3 @@
-// Metal 4 performance primitives: not supported.
+// Metal 4's performance primitives: products of matrices. (Convolutions are not here.)
 #pragma once
-#error \
-    "Metal 4 performance primitives are not supported by anymetal: include them only where __METAL_VERSION__ >= 400"
+#include <MetalPerformancePrimitives/MPPTensorOpsMatMul2d.h>

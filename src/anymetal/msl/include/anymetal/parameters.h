@@ -37,6 +37,10 @@ struct am_parameter<T&> {
   static AM_INLINE T& from(void* address) { return *static_cast<T*>(address); }
 };
 
+// Takes a pointer to no address space of clang's: what `thread` stands for in a text that is only
+// checked (msl/check_spaces.py).
+constexpr void am_thread_pointer(const volatile void*) {}
+
 // ---- Built-in values ----------------------------------------------------------------------------
 
 struct am_triple {
@@ -76,13 +80,8 @@ AM_INLINE T& am_aligned_threadgroup_variable() {
   return am_threadgroup_variable<T, Slot, align>();
 }
 
-// `threadgroup T x = value;`: one thread stores the value. It is left to the author, as in Metal,
-// to put a barrier before the first read.
-template <class T, class U>
-AM_INLINE void am_store_initial(T& variable, const U& value) {
-  __builtin_memcpy(const_cast<void*>(static_cast<const volatile void*>(&variable)), &value,
-                   sizeof(T));
-}
+// `threadgroup T x = value;` is static: no thread of the author's stores the value. Each target has
+// am_store_initial(variable, value) for it.
 
 // ---- Descriptions -------------------------------------------------------------------------------
 

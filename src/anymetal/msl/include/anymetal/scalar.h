@@ -90,6 +90,16 @@ AM_INLINE constexpr T am_convert(U value) {
   }
 }
 
+// Floats in a text that is only checked (msl/check.py): 0.5_ is 0.5f where the language wants to
+// know the value, and otherwise a value that nobody knows.
+extern float am_unknown_float;
+AM_INLINE constexpr float am_unknown(float value) {
+  return __builtin_is_constant_evaluated() ? value : am_unknown_float;
+}
+AM_INLINE constexpr float operator""_(long double value) { return am_unknown(float(value)); }
+AM_INLINE constexpr float am_unknown_inf() { return am_unknown(__builtin_inff()); }
+AM_INLINE constexpr float am_unknown_nan(const char*) { return am_unknown(__builtin_nanf("")); }
+
 // What the front end puts in place of a cast to T in the author's text.
 template <class T, class U>
 AM_INLINE constexpr T am_cast(U value) {

@@ -34,6 +34,17 @@ AM_INLINE T& am_threadgroup_variable() {
   return *static_cast<T*>(am_threadgroup_storage(Slot, sizeof(T), Align));
 }
 
+// `value` is what a threadgroup variable begins with; am_place_initial_values stores all of them,
+// before the kernel starts (msl/initial_values.py).
+extern "C" void am_initial_value(const volatile void* value);
+extern "C" void am_place_initial_values();
+template <class T, class U>
+AM_INLINE void am_store_initial(T&, const U& value) {
+  am_initial_value(&value);
+}
+
 AM_INLINE unsigned am_lane() { return am_self()->lane; }
+
+AM_INLINE unsigned am_simdgroup_index() { return am_self()->index / AM_SIMD_WIDTH; }
 
 AM_INLINE bool am_is_first_thread() { return am_self()->index == 0; }

@@ -27,6 +27,7 @@ AM_INLINE unsigned am_logical_mask(unsigned physical) {
 }
 
 AM_INLINE unsigned am_lane() { return am_logical(__nvvm_read_ptx_sreg_tid_x() % AM_SIMD_WIDTH); }
+AM_INLINE unsigned am_simdgroup_index() { return __nvvm_read_ptx_sreg_tid_x() / AM_SIMD_WIDTH; }
 AM_INLINE bool am_is_first_thread() { return __nvvm_read_ptx_sreg_tid_x() == 0; }
 
 // `what` is an am_wait. Threads that have ended do not count at a barrier.
@@ -46,4 +47,12 @@ struct am_shared {
 template <class T, unsigned Slot, unsigned long Align = alignof(T)>
 AM_INLINE T& am_threadgroup_variable() {
   return *(T*)(am_shared<Slot, sizeof(T), Align>::bytes);
+}
+
+// Shared memory has no initial values here: one thread stores them.
+template <class T, class U>
+AM_INLINE void am_store_initial(T& variable, const U& value) {
+  if (am_is_first_thread())
+    __builtin_memcpy(const_cast<void*>(static_cast<const volatile void*>(&variable)), &value,
+                     sizeof(T));
 }
