@@ -5,5 +5,6 @@ templates  a kernel's name in MLX's metallib -> the template that it was made of
 inputs     what a kernel is given: the same bytes for both of them
 mlx        MLX's kernels: accepted, the same arguments, the same bits
 pytorch    PyTorch's kernels from their metallib against torch's operators
+programs   every kernel of all metallibs becomes a Program
 page       docs/parity.md
 """

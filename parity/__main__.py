@@ -27,7 +27,7 @@ from parity.verdict import Verdict
 
 Names = Callable[[], Sequence[str]]
 Judge = Callable[[Iterable[str]], Iterator[Verdict]]
-PARTS = ("tables", "results", "structure", "torch")
+PARTS = ("tables", "results", "structure", "torch", "programs")
 RESULTS = wheels.FOLDER / "results"
 _GOOD = ("equal", "equal, nothing written", "NaN signs", "close")
 
@@ -83,7 +83,7 @@ def judge(options: argparse.Namespace) -> int:
 
 
 def _judges() -> dict[str, tuple[Names, Judge]]:
-    from parity import mlx, pytorch  # noqa: PLC0415  (they import torch)
+    from parity import mlx, programs, pytorch  # noqa: PLC0415  (they import torch)
 
     def with_source() -> list[str]:
         return [name for name in mlx.kernels() if mlx.has_source(name)]
@@ -96,6 +96,7 @@ def _judges() -> dict[str, tuple[Names, Judge]]:
         "results": (with_source, mlx.judge_results),
         "structure": (with_source, mlx.judge_structure),
         "torch": (with_case, pytorch.judge),
+        "programs": (programs.kernels, programs.judge),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -37,9 +38,10 @@ def write_page(folder: Path) -> Path:
     """Writes the page of what is kept; parts that nobody has run are left out."""
     parts = {
         part: list(results_in(folder, part).values())
-        for part in ("tables", "results", "structure", "torch")
+        for part in ("tables", "results", "structure", "torch", "programs")
     }
     writers = {"tables": _tables, "results": _results, "structure": _structure, "torch": _torch}
+    writers["programs"] = _programs
     sections = [writers[part](rows) for part, rows in parts.items() if rows]
     PAGE.write_text("\n".join([_head(), *sections, _how()]))
     return PAGE
@@ -166,6 +168,28 @@ def _torch_kind(word: str) -> str:
     if word in ("equal", "close"):
         return word
     return "not run" if word.startswith("not run") else "off"
+
+
+def _programs(rows: Sequence[Row]) -> str:
+    judged = Counter(row["family"] for row in rows)
+    refused = Counter(row["family"] for row in rows if row["refused"])
+    reasons = Counter(_reason(row["refused"]) for row in rows if row["refused"])
+    figures = _table(
+        ("metallib", "kernels tried", "become programs"),
+        [(name, f"{judged[name]:,}", f"{judged[name] - refused[name]:,}") for name in judged],
+    )
+    text = (
+        "## Kernels that become programs\n\n"
+        "Of the metallibs of both MLX builds (AIR 2.6 and 2.8) and of both in torch: a sample,"
+        " without\nmachine code.\n"
+    )
+    listed = _table(("refused because it calls", "kernels"), reasons.most_common())
+    return "\n".join([text, figures, listed if reasons else ""])
+
+
+def _reason(text: str) -> str:
+    match = re.search(r"calls (\S+),", text)
+    return f"`{match[1]}`" if match else text[:80]
 
 
 def _how() -> str:

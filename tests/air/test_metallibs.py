@@ -103,6 +103,10 @@ def test_products_of_cooperative_tensors(engine: str, left: bool, right: bool) -
     stored = (spread(a.T if left else a), spread(b.T if right else b))
     product(*stored, out, threads=32, group_size=32)
     torch.testing.assert_close(out, spread(c + a @ b))
+    if engine == "coroutine":
+        with anymetal.check() as report:
+            product(*stored, out, threads=32, group_size=32)
+        assert not report.findings
 
 
 def test_functions_on_vectors(engine: str) -> None:

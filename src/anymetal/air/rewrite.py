@@ -109,7 +109,9 @@ def rewrite(text: str) -> Rewritten:
                 function.body.append(Line(_instruction(raw), number))
         else:
             found.lines.append(Line(_erased(raw), number))
+    tensor_bytes = _tensor_bytes(text)
     for one in found.functions:
+        _fix_tensors(one, tensor_bytes)
         _hoist(one, found.shared)
     return found
 
@@ -201,6 +203,40 @@ def _refuse_matrix_copy(raw: str, matrices: set[str]) -> None:
     """A copy's length is in bytes: one of matrices would be too long."""
     if "@llvm.mem" in raw and matrices.intersection(re.findall(r"%[-\w.$]+", raw)):
         raise MetallibError(f"simdgroup matrices are copied by bytes: {raw.strip()}")
+
+
+# ---- cooperative tensors -------------------------------------------------------------------------
+
+_DATA_SIZE = re.compile(
+    r"call i64 @__tensorops_impl_matmul2d_op_cooperative_tensor_data_size\(([^)]*)\)"
+)
+_TENSOR = re.compile(r"^(  %[-\w.$]+ = alloca) i8, i64 %[-\w.$]+, align \d+$")
+_LANES = 32
+
+
+def _tensor_bytes(text: str) -> int:
+    """The most bytes that a lane needs for a tensor of this module, 0 where there are none."""
+    return max((_lane_bytes(match[1]) for match in _DATA_SIZE.finditer(text)), default=0)
+
+
+def _lane_bytes(arguments: str) -> int:
+    words = [argument.split()[-1] for argument in arguments.split(", ")]
+    if any(word.startswith("%") for word in words[:-1]):
+        raise MetallibError(f"a cooperative tensor of a size that is not constant: {arguments}")
+    operand, m, n, k = (int(word) for word in words[:4])
+    elements = (m * k, n * k, m * n)[operand]
+    return elements * (int(words[8 + operand]) & 0xFF) // 8 // _LANES
+
+
+def _fix_tensors(function: RewrittenFunction, size: int) -> None:
+    """Memory for tensors has the same size for all of them, and stands at the start: what is
+    allocated where control comes by again would pile up."""
+    made = [line for line in function.body if size and _TENSOR.match(line.text)]
+    fixed = [
+        Line(_TENSOR.sub(rf"\1 [{size} x i8], align 16", line.text), line.number) for line in made
+    ]
+    rest = [line for line in function.body if line not in made]
+    function.body = [rest[0], *fixed, *rest[1:]]
 
 
 # ---- threadgroup variables -----------------------------------------------------------------------
