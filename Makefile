@@ -12,6 +12,7 @@
 #   make cuda         the operators' kernels as PTX through NVIDIA's assembler: a table of registers
 #   make conformance  compile the kernels of a published package and of torch's headers
 #   make parity       our front end judged by Apple's compiler: its kernels from public wheels; hours
+#   make extension    extensions: every template's project, and the check for macOS (fetches torch)
 #   make op-db        torch's own operator samples on the virtual mps device, against the CPU
 #   make bench        time the engine
 #   make docs         the documentation site, in build/site
@@ -36,7 +37,8 @@ C_SOURCES = $(shell find src/anymetal/msl/include -type f) \
     -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.mm' -o -name '*.metal' -o -name '*.cl')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick thorough checked engines health attack lint format conformance parity op-db \
+.PHONY: help demo test quick thorough checked engines health attack lint format conformance parity \
+  extension op-db \
   bench linalg cuda docs dist clean
 
 help:
@@ -90,6 +92,9 @@ SHARD ?= 1/1
 parity: $(VENV)/.developer
 	$(BIN)/python -m parity --shard $(SHARD)
 	$(BIN)/python -m parity --page
+
+extension: $(VENV)/.developer
+	ANYMETAL_TEST_ALL=1 $(BIN)/python -m pytest tests/extension
 
 op-db: $(VENV)/.developer
 	$(BIN)/python -m conformance.op_db

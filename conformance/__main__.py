@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from anymetal.errors import ToolchainError
-from conformance import lint, wheel
+from conformance import host, lint, wheel
 from conformance.case import CASES, Case
 from conformance.run import Outcome, run_all
 
@@ -49,16 +49,18 @@ def examine(options: argparse.Namespace, console: Console) -> int:
     if not options.no_run:
         outcomes = run_all(selected(options.only), sources)
         print_outcomes(console, outcomes)
+    broken = 0 if options.no_host else print_host(console, host.examine())
     if options.json:
         options.json.write_text(json.dumps(as_json(sources, reports, outcomes), indent=2) + "\n")
     faults = [fault for report in reports for fault in report.faults]
-    return 1 if faults or any(outcome.failed for outcome in outcomes) else 0
+    return 1 if broken or faults or any(outcome.failed for outcome in outcomes) else 0
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="conformance", description=__doc__.splitlines()[0])
     parser.add_argument("--no-lint", action="store_true", help="run the cases only")
     parser.add_argument("--no-run", action="store_true", help="compile only")
+    parser.add_argument("--no-host", action="store_true", help="leave its Objective-C++ out")
     parser.add_argument("--only", nargs="+", metavar="KERNEL", help="run these kernels only")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
     return parser.parse_args()
@@ -147,6 +149,22 @@ def print_findings(console: Console, outcomes: list[Outcome]) -> None:
         console.print("What the checker finds in these kernels:", style="bold")
     for line in seen.values():
         console.print(line, markup=False)
+
+
+def print_host(console: Console, report: host.HostReport) -> int:
+    """What its Objective-C++ does against the rules; returns how much of it does not compile."""
+    title = f"Objective-C++: {report.lines} lines, {len(report.errors)} errors"
+    console.print(title, style="bold")
+    for line in report.errors:
+        console.print(f"  {line}", markup=False)
+    for finding in report.findings:
+        place = f"core_mps.mm:{finding.line}" if finding.line else finding.kernel
+        console.print(
+            f"  {place}: {finding.severity} {finding.kind}: {finding.message}", markup=False
+        )
+    for failure in report.failures:
+        console.print(f"  a Mac does not survive {failure}", markup=False)
+    return len(report.errors)
 
 
 def print_group(console: Console, outcomes: list[Outcome], verdict: str, title: str) -> None:

@@ -27,6 +27,7 @@ ORDER = (
     "policy",
     "mlx",
     "hub",
+    "extension",
     "device",
     "launch",
     "checker",

@@ -19,6 +19,8 @@ def files() -> list[str]:
     """Every file of the skill, as the manifest lists them: relative to the repository, sorted."""
     found = [SKILL / "SKILL.md", SKILL / "manifest.txt", *(SKILL / "references").glob("*.md")]
     found += [ROOT / "examples" / "README.md", *(ROOT / "examples").glob("*.py")]
+    extension = (ROOT / "examples" / "extension").rglob("*")
+    found += [path for path in extension if path.suffix in (".py", ".mm", ".h", ".metal", ".toml")]
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 

@@ -14,8 +14,9 @@ from anymetal.checker import hints, messages
 from anymetal.checker.finding import Finding, Severity
 from anymetal.checker.messages import Sighting
 
-About = Literal["memory", "suspend", "arithmetic", "launch", "comment"]
-"""What a finding of a kind points at. A suspend is a barrier or a collective function."""
+About = Literal["memory", "suspend", "arithmetic", "launch", "comment", "host"]
+"""What a finding of a kind points at. A suspend is a barrier or a collective function, the host an
+extension's Objective-C++."""
 
 
 @dataclass(frozen=True)
@@ -256,6 +257,101 @@ ROWS = (
         meaning="an `allow` comment that accepts nothing",
         hint="For example: // anymetal: allow(race) every thread writes the same flag",
         severity="warning",
+    ),
+    Kind(
+        name="stale_encoder",
+        about="host",
+        title="Encoding on an encoder or command buffer that has ended",
+        meaning="extensions: a call on an encoder that has ended, or on a committed command buffer",
+        hint=(
+            "Take the encoder inside of the block that encodes, from stream->commandEncoder(), and"
+            " keep none: synchronize(), copies and torch's operators end it."
+        ),
+    ),
+    Kind(
+        name="owned_by_torch",
+        about="host",
+        title="The stream's own encoder is ended, or its command buffer committed",
+        meaning="extensions: `endEncoding`, `commit` or a wait on what torch's stream owns",
+        hint=(
+            "Leave it open: the stream ends its encoder and commits. Where something must end, call"
+            " stream->endKernelCoalescing() or stream->synchronize(SyncType::COMMIT)."
+        ),
+    ),
+    Kind(
+        name="open_encoder",
+        about="host",
+        title="A second encoder while one is open on the command buffer",
+        meaning="extensions: a second encoder, or a blit, while torch's is open",
+        hint=(
+            "Use stream->commandEncoder() for kernels; before a blit or an encoder of your own call"
+            " stream->endKernelCoalescing(), and end yours before the block does."
+        ),
+    ),
+    Kind(
+        name="host_wait",
+        about="host",
+        title="The host waits for the GPU inside of an operator",
+        meaning="extensions: `COMMIT_AND_WAIT` or `waitUntilCompleted` inside of an operator",
+        hint=(
+            "Return without waiting, with SyncType::NONE: later work on the stream comes after"
+            " yours. Where the host needs a value, let the caller read it with .item()."
+        ),
+        severity="warning",
+    ),
+    Kind(
+        name="held_allocation",
+        about="host",
+        title="Memory is allocated while an encoder is held",
+        meaning="extensions: an allocation or an operator of torch's while an encoder is held",
+        hint="Allocate and compute everything before the block; inside of it only encode.",
+    ),
+    Kind(
+        name="threadgroup_length",
+        about="host",
+        title="A threadgroup parameter without its length",
+        meaning="extensions: a missing or odd `setThreadgroupMemoryLength`",
+        hint="Call setThreadgroupMemoryLength:atIndex: before the dispatch, in multiples of 16.",
+    ),
+    Kind(
+        name="view_offset",
+        about="host",
+        title="A view is bound without its offset",
+        meaning="extensions: a buffer bound without the tensor's `storage_offset`",
+        hint=(
+            "Bind getMTLBufferStorage(t) with offset t.storage_offset() * t.element_size();"
+            " data_ptr() is no buffer."
+        ),
+    ),
+    Kind(
+        name="freed_buffer",
+        about="host",
+        title="A buffer is used after its tensor was freed",
+        meaning="extensions: a buffer whose tensor has been freed",
+        hint=(
+            "Keep the tensor in a variable until the kernel is encoded: x.contiguous() as a"
+            " temporary is gone at the end of its statement."
+        ),
+    ),
+    Kind(
+        name="unordered_buffers",
+        about="host",
+        title="Two command buffers use a buffer without order, and one writes",
+        meaning="extensions: two command buffers in conflict over a buffer without an event",
+        hint=(
+            "Encode on torch's stream; with a queue of your own, let it wait for an event that the"
+            " stream signals, and the stream for one of yours."
+        ),
+    ),
+    Kind(
+        name="stream_queue",
+        about="host",
+        title="The stream is used outside of its queue, or its queue waits for itself",
+        meaning="extensions: the stream outside of its queue, a nested block, an exception in one",
+        hint=(
+            "Do all of it in one block: at::mps::dispatch_sync_with_rethrow(stream->queue(), ^{ ..."
+            " }), which lets exceptions through; call nothing in it that does the same."
+        ),
     ),
 )
 

@@ -69,6 +69,11 @@ def is_enabled() -> bool:
     return _state.native is not None
 
 
+def native() -> Any:
+    """The device's loaded library, for what is built on it; None before it is enabled."""
+    return _state.native
+
+
 def enable_from_environment() -> None:
     """Enable as the environment says; what torch calls when it is imported with ANYMETAL_DEVICE."""
     if settings.DEVICE.value():

@@ -230,13 +230,17 @@ class PlainKernel(BoundKernel):
         memory: dict[int, int] | None,
         check: ActiveCheck | None,
     ) -> None:
+        self.run_at(frame.address, grid, group, memory)
+
+    def run_at(self, table: int, grid: Sizes, group: Sizes, memory: dict[int, int] | None) -> None:
+        """A launch whose buffers' addresses are in a table."""
         # Threadgroups run side by side on as many processors as torch uses.
         workers = self._workers or torch.get_num_threads()
         try:
-            self.executable.launch(frame.address, grid, group, workers, memory)
+            self.executable.launch(table, grid, group, workers, memory)
         except Unsuitable as error:  # nothing has run yet
             spare = self._spare or self._find_spare(group, error)
-            spare.launch(frame.address, grid, group, workers, memory)
+            spare.launch(table, grid, group, workers, memory)
 
     def _find_spare(self, group: Sizes, why: Unsuitable) -> Executable:
         engine = choose.instead(self.name, self.executable, why)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -49,9 +49,20 @@ class CheckedKernel(BoundKernel):
         check: ActiveCheck | None,
     ) -> None:
         assert check is not None
-        workers = torch.get_num_threads()
-        dispatch = Dispatch(frame.address, grid, group, memory or {}, workers)
         views = list(_views(self.binder, frame, args))
+        self.run_on(frame.address, grid, group, memory or {}, views, check)
+
+    def run_on(
+        self,
+        table: int,
+        grid: Sizes,
+        group: Sizes,
+        memory: dict[int, int],
+        views: Sequence[BufferView],
+        check: ActiveCheck,
+    ) -> None:
+        """A launch on memory that is described already; its addresses are in a table."""
+        dispatch = Dispatch(table, grid, group, memory, torch.get_num_threads())
         run_checked(self._checked, dispatch, views, check, self._inline)
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from anymetal import settings
 from anymetal.checker.context import ActiveCheck, active, report_refused
+from anymetal.checker.views import BufferView
 from anymetal.engines.compiler import AnyCompiler, Compiler
-from anymetal.engines.contract import PLAIN
+from anymetal.engines.contract import PLAIN, Sizes
 from anymetal.engines.counted import COUNTED, CountedExecutable, Counts
 from anymetal.engines.profiled import PROFILED, Observation, ProfiledExecutable
 from anymetal.errors import BundleError, LimitError, MissingArgument
@@ -23,6 +24,12 @@ from anymetal.nouns import Argument, Scalar
 if TYPE_CHECKING:
     from anymetal.launch.checked_call import CheckedKernel
     from anymetal.launch.cuda import CudaKernel, CudaKernels
+
+
+# A buffer by its index (None where it is reached by address alone), address, and bytes: those of
+# the tensor, and those up to the end of its memory.
+Addressed = tuple["int | None", int, int, int]
+Lengths = dict[int, int]
 
 
 class Kernel:
@@ -159,6 +166,41 @@ class Kernel:
             if check is not None:
                 report_refused(check, self.name, error)
             raise
+
+    def at_addresses(
+        self, table: int, buffers: Sequence[Addressed], grid: Sizes, group: Sizes, memory: Lengths
+    ) -> None:
+        """Run the kernel on memory that somebody else has bound: a Metal encoder's.
+
+        `table` is the address of 31 addresses; `buffers` says what lies there, for the checker.
+        """
+        check = active()
+        if check is None:
+            self._plain.run_at(table, grid, group, memory)
+            return
+        checked = self._checked_for(check)
+        views = [
+            BufferView(
+                *(index, self._buffer_name(index), address, extent, size),
+                self._element_size(index),
+                declared=checked.binder.buffers.get(index) if index is not None else None,
+            )
+            for index, address, extent, size in buffers
+        ]
+        checked.run_on(table, grid, group, memory, views, check.called_here())
+
+    @property
+    def used_buffers(self) -> frozenset[int]:
+        """The indices of the buffers that its code touches."""
+        return self._known.executable.used_buffers
+
+    def _buffer_name(self, index: int | None) -> str:
+        declared = self._known.binder.buffers.get(-1 if index is None else index)
+        return declared.name if declared else f"buffer {index}"
+
+    def _element_size(self, index: int | None) -> int:
+        declared = self._known.binder.buffers.get(-1 if index is None else index)
+        return declared.element_size if declared else 1
 
     def in_turn(self, launches: Sequence[tuple[tuple[Any, ...], Extent]], group_size: int) -> None:
         """Launches with these arguments and threads, one after the other.

@@ -10,7 +10,9 @@
 #include <cstring>
 #include <utility>
 
+#include "blocks.h"
 #include "device.h"
+#include "extension.h"
 
 namespace anymetal {
 
@@ -70,6 +72,7 @@ class Block {
  public:
   Block(c10::DataPtr memory, size_t bytes) : memory_(std::move(memory)), bytes_(bytes) {
     ledger.take(bytes_);
+    blocks.add(memory_.get(), this);
   }
 
   void retain() { users_.fetch_add(1, std::memory_order_relaxed); }
@@ -77,16 +80,37 @@ class Block {
   void release() {
     if (users_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
       ledger.give(bytes_);
+      blocks.remove(memory_.get(), this);
+      blocks.retire(std::move(memory_), bytes_);
       delete this;
     }
   }
 
+  // A command encoder's use: it keeps the memory, and is no tensor. False where all is over.
+  bool hold() {
+    uint32_t users = users_.load();
+    do {
+      if (users == 0) return false;
+    } while (!users_.compare_exchange_weak(users, users + 1));
+    holders_.fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+
+  void let_go() {
+    holders_.fetch_sub(1, std::memory_order_relaxed);
+    release();
+  }
+
+  bool is_freed() const { return users_.load() == holders_.load(); }
+
   void* data() const { return memory_.get(); }
+  size_t bytes() const { return bytes_; }
 
  private:
   c10::DataPtr memory_;
   size_t bytes_;
   std::atomic<uint32_t> users_{1};
+  std::atomic<uint32_t> holders_{0};  // of the users
 };
 
 inline void release_block(void* block) { static_cast<Block*>(block)->release(); }
@@ -102,6 +126,7 @@ class DeviceAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &release_block, kDevice};
+    if (C10_UNLIKELY(extension.allocating != nullptr)) extension.allocating();
     return adopt(c10::GetCPUAllocator()->allocate(bytes), bytes);
   }
 

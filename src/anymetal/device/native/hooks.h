@@ -84,8 +84,19 @@ struct Hooks final : at::MPSHooksInterface {
   }
   at::Generator getNewGenerator(c10::DeviceIndex) const override { return new_generator(); }
 
-  void deviceSynchronize() const override { stream.synchronize(); }
-  void commitStream() const override {}
+  void deviceSynchronize() const override {
+    if (extension.synchronizing) extension.synchronizing();
+    stream.synchronize();
+  }
+  void commitStream() const override {
+    if (extension.commit) extension.commit();
+  }
+  void* getCommandBuffer() const override {
+    return extension.command_buffer ? extension.command_buffer() : nullptr;
+  }
+  void* getDispatchQueue() const override {
+    return extension.dispatch_queue ? extension.dispatch_queue() : nullptr;
+  }
 
   c10::Allocator* getMPSDeviceAllocator() const override { return &allocator; }
   c10::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }

@@ -115,4 +115,44 @@ ANYMETAL_EXPORT void anymetal_device_set_queued(int queued) {
   anymetal::stream.set_queued(queued != 0);
 }
 
+// For the runtime of Objective-C++ extensions: the memory behind an address, kept until it is let
+// go; whether its tensor is gone; what an address is (1 memory of a tensor, 2 of one that has been
+// freed, 0 something else).
+ANYMETAL_EXPORT void* anymetal_device_hold(const void* address, size_t* bytes) {
+  return anymetal::blocks.find(address, [&](anymetal::Block* block) {
+    *bytes = block->bytes();
+    return block->hold();
+  });
+}
+
+ANYMETAL_EXPORT void anymetal_device_let_go(void* block) {
+  static_cast<anymetal::Block*>(block)->let_go();
+}
+
+ANYMETAL_EXPORT int anymetal_device_is_freed(void* block) {
+  return static_cast<anymetal::Block*>(block)->is_freed();
+}
+
+ANYMETAL_EXPORT int anymetal_device_known(const void* address) {
+  if (anymetal::blocks.find(address, [](anymetal::Block*) { return true; })) return 1;
+  return anymetal::blocks.is_retired(address) ? 2 : 0;
+}
+
+ANYMETAL_EXPORT const void* anymetal_device_containing(const void* address) {
+  const auto* place = static_cast<const char*>(address);
+  return anymetal::blocks.containing([&](const anymetal::Block* block) {
+    const auto* begin = static_cast<const char*>(block->data());
+    return begin <= place && place < begin + block->bytes();
+  });
+}
+
+ANYMETAL_EXPORT void anymetal_device_set_encoding(int encoding) {
+  anymetal::stream.set_encoding(encoding != 0);
+}
+
+ANYMETAL_EXPORT void anymetal_device_set_extension(const anymetal::ExtensionHooks* hooks) {
+  anymetal::blocks.quarantine();
+  anymetal::extension = *hooks;
+}
+
 }  // extern "C"

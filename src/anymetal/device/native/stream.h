@@ -19,6 +19,8 @@
 #include <string>
 #include <vector>
 
+#include "extension.h"
+
 namespace anymetal {
 
 // Ends queued kernels; with `synchronize` it returns what they reported, or nullptr.
@@ -68,8 +70,12 @@ class Stream {
   // Python says that it has queued something, or that nothing is left.
   void set_queued(bool queued) { queued_.store(queued, std::memory_order_release); }
 
+  // An extension has torch's command encoder open.
+  void set_encoding(bool encoding) { encoding_.store(encoding, std::memory_order_release); }
+
   bool idle() const {
-    return !queued_.load(std::memory_order_acquire) && !late_.load(std::memory_order_acquire);
+    return !queued_.load(std::memory_order_acquire) && !late_.load(std::memory_order_acquire) &&
+           !encoding_.load(std::memory_order_acquire);
   }
 
   // Whether all work is done; the host may still have to look again at what it sees.
@@ -80,12 +86,14 @@ class Stream {
 
   void flush() {
     if (C10_LIKELY(idle())) return;
+    if (encoding_) extension.before_operator();
     drain(false);
     copy_to_device();
   }
 
   void synchronize() {
     if (C10_LIKELY(idle())) return;
+    if (encoding_) extension.before_operator();
     const std::string report = drain(true);
     copy_to_device();
     show_to_host();
@@ -161,6 +169,7 @@ class Stream {
   DrainQueue drain_ = nullptr;
   std::atomic<bool> queued_{false};
   std::atomic<bool> late_{false};
+  std::atomic<bool> encoding_{false};
   std::mutex mutex_;
   std::vector<Copy> to_host_, to_device_;
   std::vector<std::weak_ptr<HostView>> views_;

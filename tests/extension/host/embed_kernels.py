@@ -1,0 +1,1 @@
+../../../examples/extension/embed_kernels.py
