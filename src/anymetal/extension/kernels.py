@@ -10,6 +10,7 @@ from typing import Any
 from anymetal.checker.inline_source import UNNAMED
 from anymetal.extension.records import BUFFERS, LaunchRecord, PipelineFacts
 from anymetal.launch.kernel import Addressed, Kernel
+from anymetal.launch.metallib import load_metallib
 from anymetal.launch.shader import ShaderLibrary, compile_shader
 
 _METALLIB = b"MTLB"
@@ -30,10 +31,7 @@ class Kernels:
 
     def compile(self, data: bytes, macros: str, fast_math: bool, is_data: bool) -> int:
         if is_data and data.startswith(_METALLIB):
-            raise RuntimeError(
-                "this metallib holds code for Apple GPUs, which cannot run here: hand the Metal"
-                " source over where there is no metallib"
-            )
+            return self._kept(load_metallib(data))
         text = data.decode("utf-8")
         file = self._files.get(text.strip())
         defines = dict(line.split("=", 1) for line in macros.splitlines())
@@ -43,6 +41,9 @@ class Kernels:
             fast_math=fast_math,
             name=str(file) if file else UNNAMED,
         )
+        return self._kept(library)
+
+    def _kept(self, library: ShaderLibrary) -> int:
         number = next(self._numbers)
         self._libraries[number] = library
         return number
