@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,39 @@ def test_rest_of_metal_does_what_it_says(host: Any, capfd: pytest.CaptureFixture
     assert not report.findings, str(report.findings)
     torch.testing.assert_close(out.cpu(), 2 * x.cpu())
     assert "a capture needs a Mac with Xcode" in capfd.readouterr().err
+
+
+TWICE = """
+define void @twice(ptr addrspace(1) %x, ptr addrspace(1) %y, i32 %i) {
+  %wide = zext i32 %i to i64
+  %from = getelementptr inbounds float, ptr addrspace(1) %x, i64 %wide
+  %value = load float, ptr addrspace(1) %from, align 4
+  %sum = fadd float %value, %value
+  %to = getelementptr inbounds float, ptr addrspace(1) %y, i64 %wide
+  store float %sum, ptr addrspace(1) %to, align 4
+  ret void
+}
+"""
+
+
+def test_metallib_runs_as_it_is(host: Any) -> None:
+    place = Path(__file__).parents[1] / "air" / "modules.py"
+    spec = importlib.util.spec_from_file_location("air_modules", place)
+    assert spec and spec.loader
+    modules = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(modules)
+    parameters = [
+        modules.buffer(0, "x", more="const"),
+        modules.buffer(1, "y"),
+        modules.builtin(2, "thread_position_in_grid", "i"),
+    ]
+    text = modules.module("twice", TWICE, parameters)
+    data = modules.metallib(modules.function("twice", text))
+    x = view()
+    out = host.from_metallib(x, torch.frombuffer(bytearray(data), dtype=torch.uint8))
+    torch.testing.assert_close(out.cpu(), 2 * x.cpu())
+    with pytest.raises(RuntimeError, match="metallib"):
+        host.from_metallib(x, torch.frombuffer(bytearray(b"MTLB"), dtype=torch.uint8))
 
 
 pytest_plugins = ("pytester",)

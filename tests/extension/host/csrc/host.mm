@@ -355,6 +355,27 @@ Tensor by_address(const Tensor& x) {
   return y;
 }
 
+// A library that was compiled ahead, as its bytes.
+Tensor from_metallib(const Tensor& x, const Tensor& bytes) {
+  Tensor y = at::empty_like(x);
+  NSError* error = nil;
+  dispatch_data_t data = dispatch_data_create(bytes.const_data_ptr(), bytes.nbytes(), nullptr,
+                                              DISPATCH_DATA_DESTRUCTOR_DEFAULT);
+  id<MTLLibrary> library = [device() newLibraryWithData:data error:&error];
+  TORCH_CHECK(library, error.localizedDescription.UTF8String);
+  id<MTLFunction> function = [library newFunctionWithName:library.functionNames.firstObject];
+  id<MTLComputePipelineState> state = [device() newComputePipelineStateWithFunction:function
+                                                                              error:&error];
+  TORCH_CHECK(state, error.localizedDescription.UTF8String);
+  in_block([&] {
+    Encoder encoder = stream()->commandEncoder();
+    set(encoder, x, y);
+    [encoder setComputePipelineState:state];
+    launch(encoder, y);
+  });
+  return y;
+}
+
 // Buffers of its own, an indirect dispatch, a fence, a handler, a capture.
 Tensor everything(const Tensor& x) {
   Tensor y = at::empty_like(x);
@@ -421,11 +442,13 @@ Tensor everything(const Tensor& x) {
 TORCH_LIBRARY(host, library) {
   OPERATORS(DEFINE)
   library.def("by_address(Tensor x) -> Tensor");
+  library.def("from_metallib(Tensor x, Tensor bytes) -> Tensor");
   library.def("everything(Tensor x) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(host, MPS, library) {
   OPERATORS(IMPLEMENT)
   library.impl("by_address", &by_address);
+  library.impl("from_metallib", &from_metallib);
   library.impl("everything", &everything);
 }
