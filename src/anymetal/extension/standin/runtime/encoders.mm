@@ -34,6 +34,8 @@ using anymetal::warn;
   if (memory.block && anymetal::services.is_freed(memory.block)) {
     refuse("freed_buffer", call, what + " was bound from a tensor that has been freed since");
   }
+  // What has been committed to the queue by now comes before whatever is committed later.
+  anymetal::order.follow([buffer timeline], buffer -> queue);
   const auto conflict = anymetal::order.touch([buffer timeline], memory.data, writes,
                                               "a command buffer of the extension's own");
   if (conflict) {

@@ -2,6 +2,7 @@
 // another. Events, commits to one queue and waits of the host order them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -36,6 +37,7 @@ class Order {
       return other.timeline == timeline && (writes || !other.writes);
     });
     accesses.push_back({timeline, now, writes, what});
+    others_write_ |= writes && timeline != kStream;
     if (accesses_.size() > kMost) accesses_.clear();
     return conflict;
   }
@@ -44,6 +46,7 @@ class Order {
   std::vector<std::string> unseen_by_stream() {
     std::lock_guard<std::mutex> lock(mutex_);
     std::vector<std::string> found;
+    if (!others_write_) return found;
     for (auto& [memory, accesses] : accesses_) {
       std::erase_if(accesses, [&](const Access& other) {
         const bool unseen = other.timeline != kStream && other.writes &&
@@ -52,11 +55,13 @@ class Order {
         return unseen;
       });
     }
+    others_write_ = false;
     return found;
   }
 
   void signal(int timeline, const void* event, uint64_t value) {
     std::lock_guard<std::mutex> lock(mutex_);
+    if (events_.size() > kMost) events_.clear();
     merge(events_[{event, value}], clocks_[timeline]);
   }
 
@@ -106,6 +111,7 @@ class Order {
 
   std::mutex mutex_;
   int last_timeline_ = kStream;
+  bool others_write_ = false;  // since unseen_by_stream was asked
   std::map<int, Clock> clocks_;
   std::map<const void*, Clock> queues_;
   std::map<std::pair<const void*, uint64_t>, Clock> events_;
