@@ -158,7 +158,8 @@ def print_host(console: Console, report: host.HostReport) -> int:
     for line in report.errors:
         console.print(f"  {line}", markup=False)
     for finding in report.findings:
-        place = f"core_mps.mm:{finding.line}" if finding.line else finding.kernel
+        position = finding.place.position
+        place = f"{Path(position.file).name}:{position.line}" if position else finding.kernel
         console.print(
             f"  {place}: {finding.severity} {finding.kind}: {finding.message}", markup=False
         )

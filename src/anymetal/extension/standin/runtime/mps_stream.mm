@@ -18,8 +18,11 @@ using anymetal::warn;
 
 namespace {
 
+// Set while the stream calls itself: one call of the extension's is one finding.
+thread_local bool inside = false;
+
 void check_queue(dispatch_queue_t queue, const char* call) {
-  if (anymetal::is_on(queue)) return;
+  if (inside || anymetal::is_on(queue)) return;
   warn("stream_queue", "warning", call,
        "called outside of a block on the stream's queue, where another thread may be encoding");
 }
@@ -80,7 +83,10 @@ MPSCommandBuffer* MPSStream::commandBuffer() {
 id<MTLComputeCommandEncoder> MPSStream::commandEncoder() {
   check_queue(_serialQueue, "commandEncoder");
   if (!_commandEncoder) {
-    _commandEncoder = [[commandBuffer() computeCommandEncoder] retain];
+    inside = true;
+    MPSCommandBuffer* buffer = commandBuffer();
+    inside = false;
+    _commandEncoder = [[buffer computeCommandEncoder] retain];
     anymetal::root_of(_commandBuffer)->open_is_torchs = true;
   }
   hold_encoder(true, anymetal::is_on(_serialQueue));
