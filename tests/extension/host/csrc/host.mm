@@ -380,6 +380,7 @@ Tensor from_metallib(const Tensor& x, const Tensor& bytes) {
 Tensor everything(const Tensor& x) {
   Tensor y = at::empty_like(x);
   const auto handled = std::make_shared<std::atomic<bool>>(false);
+  const auto freed = std::make_shared<std::atomic<bool>>(false);
   @autoreleasepool {
     const MTLDispatchThreadgroupsIndirectArguments counts = {{uint32_t(x.numel() / 32), 1, 1}};
     id<MTLBuffer> groups = [[device() newBufferWithBytes:&counts
@@ -389,6 +390,16 @@ Tensor everything(const Tensor& x) {
         [[device() newBufferWithLength:x.nbytes()
                                options:MTLResourceStorageModePrivate] autorelease];
     TORCH_CHECK([hidden contents] == nullptr && [hidden length] == x.nbytes());
+    void* memory = nullptr;
+    TORCH_CHECK(posix_memalign(&memory, 16384, 16384) == 0);
+    id<MTLBuffer> pages = [[device() newBufferWithBytesNoCopy:memory
+                                                       length:16384
+                                                      options:MTLResourceStorageModeShared
+                                                  deallocator:^(void* bytes, NSUInteger length) {
+                                                    *freed = length == 16384;
+                                                    free(bytes);
+                                                  }] autorelease];
+    TORCH_CHECK([pages contents] == memory);
     id<MTLFence> fence = [[device() newFence] autorelease];
     NSError* error = nil;
     [[MTLCaptureManager sharedCaptureManager]
@@ -403,13 +414,20 @@ Tensor everything(const Tensor& x) {
                     toBuffer:hidden
            destinationOffset:0
                         size:x.nbytes()];
+      [copies copyFromBuffer:hidden
+                sourceOffset:0
+                    toBuffer:pages
+           destinationOffset:256
+                        size:x.nbytes()];
       [copies updateFence:fence];
       [copies endEncoding];
       Encoder encoder = [stream()->commandBuffer()
           computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent];
       [encoder waitForFence:fence];
       set(encoder, x, y);
-      [encoder setBuffer:hidden offset:0 atIndex:0];
+      const id<MTLBuffer> buffers[1] = {pages};
+      const NSUInteger offsets[1] = {256};
+      [encoder setBuffers:buffers offsets:offsets withRange:NSMakeRange(0, 1)];
       [encoder dispatchThreadgroupsWithIndirectBuffer:groups
                                  indirectBufferOffset:0
                                 threadsPerThreadgroup:MTLSizeMake(32, 1, 1)];
@@ -422,6 +440,7 @@ Tensor everything(const Tensor& x) {
     });
   }
   TORCH_CHECK(*handled, "the handler did not run");
+  TORCH_CHECK(*freed, "the deallocator did not run");
   return y;
 }
 
