@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import anymetal
 from anymetal.cli.app import app
 from anymetal.extension import scaffold
 from anymetal.extension.project import read_project
@@ -51,6 +52,8 @@ def test_files_of_a_project_are_complete_and_clean(tmp_path: Path, template: str
     text = (tmp_path / "csrc/fresh.mm").read_text()
     assert "TORCH_LIBRARY(fresh" in text and "TORCH_LIBRARY_IMPL(fresh, MPS" in text
     assert not any("{{name" in (tmp_path / path).read_text() for path in files)
+    kernels = anymetal.compile_shader((tmp_path / "fresh/kernels/fresh.metal").read_text())
+    assert dir(kernels)
     for words in (("check",), ("format", "--check", "--line-length", "100")):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *words, "--isolated", str(tmp_path)],
