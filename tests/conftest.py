@@ -30,8 +30,10 @@ LONG = re.compile(
             r"tests/msl/test_types\.py::test_every_swizzle_of_bools\w*\[checked",
             r"tests/msl/test_simdgroup_matrix\.py::test_products_of_all\w*\[checked-(half|float)\]",
             r"tests/msl/test_matrix\.py::test_products_and_sums\w*\[checked-half\]",
-            # It fetches torch for macOS, and compiles for minutes: `make extension`.
+            # `make extension` has these: the first fetches torch for macOS and compiles for
+            # minutes, the second compiles each template's project in a process of its own.
             r"tests/extension/test_extension_mac\.py",
+            r"tests/extension/test_extension_projects\.py::test_new_project_works",
             r"tests/patch/test_patch_transformers\.py::test_padding_and_caches",
         )
     )

@@ -16,7 +16,6 @@ from anymetal.cli.app import app
 from anymetal.extension import scaffold
 from anymetal.extension.project import read_project
 
-ALL = bool(os.environ.get("ANYMETAL_TEST_ALL"))
 EXAMPLE = Path(__file__).parents[2] / "examples" / "extension"
 
 
@@ -30,7 +29,7 @@ def test_templates_are_those_that_are_promised() -> None:
     assert scaffold.names() == ["blit", "elementwise", "optimizer", "reduction", "two-phase"]
 
 
-@pytest.mark.parametrize("template", scaffold.names() if ALL else ["elementwise"])
+@pytest.mark.parametrize("template", scaffold.names())
 def test_new_project_works_as_it_stands(tmp_path: Path, template: str) -> None:
     folder = tmp_path / "fresh"
     command("new", "fresh", "--template", template, "-o", str(folder))
