@@ -26,7 +26,8 @@ def compiled(text: str) -> anymetal.ShaderLibrary:
 REGISTERS = """
 template <typename L, typename R, bool TransposeLeft, bool TransposeRight>
 kernel void multiply(device const L* a [[buffer(0)]], device const R* b [[buffer(1)]],
-                     device float* d [[buffer(2)]], uint lane [[thread_index_in_simdgroup]]) {
+                     device float* d [[buffer(2)]]) {
+  const ushort lane = __metal_get_thread_index_in_simdgroup(ushort());
   constexpr auto descriptor = matmul2d_descriptor(
       16, 32, 16, TransposeLeft, TransposeRight, true,
       matmul2d_descriptor::mode::multiply_accumulate);
@@ -38,8 +39,10 @@ kernel void multiply(device const L* a [[buffer(0)]], device const R* b [[buffer
       float>();
   const ushort q = lane / 4;
   const ushort row = (q & 4) | (lane / 2 % 4), column = 4 * ((q & 2) | (lane & 1));
+  metal::vec<L, 8> fragment(L(0));
   for (ushort i = 0; i < 8; i++)
-    left[i] = a[(row + 8 * (i / 4)) * 16 + column + i % 4];
+    fragment[i] = a[(row + 8 * (i / 4)) * 16 + column + i % 4];
+  for (ushort i = 0; i < 8; i++) left[i] = fragment[i];
   for (ushort i = 0; i < 16; i++) {
     const ushort across = TransposeRight ? 0 : i / 8 * 16, down = TransposeRight ? i / 8 * 16 : 0;
     right[i] = b[(row + 8 * (i / 4 % 2) + down) * (TransposeRight ? 16 : 32) + column + i % 4 +
@@ -54,7 +57,7 @@ kernel void multiply(device const L* a [[buffer(0)]], device const R* b [[buffer
 }
 #define INSTANCE(L, R, TL, TR) \
   template [[host_name(#L "_" #R "_" #TL #TR)]] kernel void multiply<L, R, TL, TR>( \
-      device const L*, device const R*, device float*, uint);
+      device const L*, device const R*, device float*);
 INSTANCE(float, float, 0, 0)
 INSTANCE(half, half, 0, 1)
 INSTANCE(bfloat, bfloat, 1, 0)
@@ -102,7 +105,8 @@ kernel void staged(device float* a [[buffer(0)]], device float* b [[buffer(1)]],
   threadgroup float tile[32 * 16];
   for (uint k = i; k < 32 * 16; k += 32) tile[k] = a[k];
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  auto left = tensor(tile, extents<int, 16, 32>());
+  using staged_t = tensor<threadgroup float, extents<int, 16, 32>, tensor_inline>;
+  staged_t left(tile, extents<int, 16, 32>());
   auto whole = tensor(b, dextents<int, 2>(48, 16));
   auto right = whole.slice<32, 16>(8, 0);
   auto out = tensor(d, dextents<int, 2>(32, 32));

@@ -221,7 +221,9 @@ def unaccounted(tokens: TokenRange, accounted: set[int]) -> list[int]:
 
 
 def _qualifies_pointee(tokens: TokenRange, index: int) -> bool:
-    """Does a `*` or `&` follow the type this space belongs to?"""
+    """Does a `*` or `&` follow the type this space belongs to, or is it a template's argument?"""
+    if tokens.text(index - 1) == "<":
+        return True
     while index < len(tokens):
         text = tokens.text(index)
         if text in ("*", "&", "&&"):

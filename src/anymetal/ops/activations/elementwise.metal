@@ -165,20 +165,21 @@ template <typename T>
 
 // --- instances: <name>_<vec8, vec4 or scalar>_<dtype> --------------------------------------------
 
-#define MAP_OF_WIDTH(name, kernel, F, T, word, width) \
-  template[[host_name(#name word #T)]] [[kernel]] decltype(kernel<T, F, width>) kernel<T, F, width>;
-#define MAP_OF_TYPE(name, kernel, F, T)         \
-  MAP_OF_WIDTH(name, kernel, F, T, "_vec4_", 4) \
-  MAP_OF_WIDTH(name, kernel, F, T, "_scalar_", 1)
-#define MAP(name, kernel, F)          \
-  MAP_OF_TYPE(name, kernel, F, float) \
-  MAP_OF_TYPE(name, kernel, F, half)  \
-  MAP_OF_TYPE(name, kernel, F, bfloat)
-#define WIDE_MAP(name, kernel, F)                   \
-  MAP(name, kernel, F)                              \
-  MAP_OF_WIDTH(name, kernel, F, float, "_vec8_", 8) \
-  MAP_OF_WIDTH(name, kernel, F, half, "_vec8_", 8)  \
-  MAP_OF_WIDTH(name, kernel, F, bfloat, "_vec8_", 8)
+#define MAP_OF_WIDTH(name, function, F, T, word, width)                           \
+  template[[host_name(#name word #T)]] [[kernel]] decltype(function<T, F, width>) \
+      function<T, F, width>;
+#define MAP_OF_TYPE(name, function, F, T)         \
+  MAP_OF_WIDTH(name, function, F, T, "_vec4_", 4) \
+  MAP_OF_WIDTH(name, function, F, T, "_scalar_", 1)
+#define MAP(name, function, F)          \
+  MAP_OF_TYPE(name, function, F, float) \
+  MAP_OF_TYPE(name, function, F, half)  \
+  MAP_OF_TYPE(name, function, F, bfloat)
+#define WIDE_MAP(name, function, F)                   \
+  MAP(name, function, F)                              \
+  MAP_OF_WIDTH(name, function, F, float, "_vec8_", 8) \
+  MAP_OF_WIDTH(name, function, F, half, "_vec8_", 8)  \
+  MAP_OF_WIDTH(name, function, F, bfloat, "_vec8_", 8)
 
 WIDE_MAP(silu, map_one, Silu)
 WIDE_MAP(gelu_none, map_one, GeluNone)

@@ -227,6 +227,27 @@ struct alignas(4 * sizeof(T)) vec<T, 4> : am_vector_operators<T, 4> {
   AM_VECTOR_MEMBERS(4)
 };
 
+// Longer ones have elements and no more: Metal has no names for them, but kernels keep fragments of
+// matrices in them.
+template <class T, int N>
+  requires(N == 8 || N == 16)
+struct alignas(N * sizeof(T)) vec<T, N> {
+  typedef T element_type;
+  static constexpr int am_size = N;
+
+  vec() = default;
+  template <class U>
+    requires am_converts<U, T>
+  AM_INLINE constexpr explicit(!am_converts_implicitly<U, T>) vec(U scalar) {
+    for (int i = 0; i < N; ++i) am_elements[i] = am_convert<T>(scalar);
+  }
+  AM_INLINE constexpr T& operator[](int i) & { return am_elements[i]; }
+  AM_INLINE constexpr T operator[](int i) const& { return am_elements[i]; }
+
+ private:
+  T am_elements[N];
+};
+
 }  // namespace metal
 
 #endif
