@@ -38,6 +38,26 @@ from anymetal.ops.declare import AnyOperator
 
 app = typer.Typer()
 
+_SECONDS = typer.Option(min=0.01, help="at most this long a row: 0.5, with --verdict 0.1")
+_SIZES = typer.Option(min=0, help="shapes of each operator; 0 is all, with --verdict it is 2")
+_TRAFFIC = typer.Option(help="count the bytes that kernels move")
+_HISTORY = typer.Option("--history", metavar="FILE", help="append the rows of this run")
+_PLOT = typer.Option("--plot", metavar="FILE", help="write an SVG: time over torch's, by size")
+_COMPARE = typer.Option(
+    metavar="FILE", exists=True, dir_okay=False, help="an earlier run: JSON or a history"
+)
+_VERDICT = typer.Option(
+    "--verdict",
+    metavar="FILE",
+    help="time torch's functions with ours behind them instead, and write which help here",
+)
+_UNDER_LOAD = typer.Option(help="with --verdict: measure though the machine is busy, and say so")
+_BASELINE = of_kernel(
+    metavar="FUNCTION", help="what it stands beside: FILE.py::NAME or torch.softmax"
+)
+_BYTES = of_kernel("--bytes", metavar="N", help="that a call must move")
+_FLOPS = of_kernel(metavar="N", help="that a call computes")
+
 
 @app.command()
 @takes_kernel_options("output")
@@ -45,48 +65,18 @@ def bench(
     operators: Names = None,
     device: Device = None,
     dtype: Dtypes = None,
-    seconds: Annotated[
-        float | None,
-        typer.Option(min=0.01, help="at most this long a row: 0.5, with --verdict 0.1"),
-    ] = None,
-    sizes: Annotated[
-        int | None,
-        typer.Option(min=0, help="shapes of each operator; 0 is all, with --verdict it is 2"),
-    ] = None,
-    traffic: Annotated[bool, typer.Option(help="count the bytes that kernels move")] = True,
-    append_to: Annotated[
-        Path | None, typer.Option("--history", metavar="FILE", help="append the rows of this run")
-    ] = None,
-    plot_to: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="FILE", help="write an SVG: time over torch's, by size"),
-    ] = None,
-    compare: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", exists=True, dir_okay=False, help="an earlier run: JSON or a history"
-        ),
-    ] = None,
-    verdict_to: Annotated[
-        Path | None,
-        typer.Option(
-            "--verdict",
-            metavar="FILE",
-            help="time torch's functions with ours behind them instead, and write which help here",
-        ),
-    ] = None,
-    under_load: Annotated[
-        bool, typer.Option(help="with --verdict: measure though the machine is busy, and say so")
-    ] = False,
+    seconds: Annotated[float | None, _SECONDS] = None,
+    sizes: Annotated[int | None, _SIZES] = None,
+    traffic: Annotated[bool, _TRAFFIC] = True,
+    append_to: Annotated[Path | None, _HISTORY] = None,
+    plot_to: Annotated[Path | None, _PLOT] = None,
+    compare: Annotated[Path | None, _COMPARE] = None,
+    verdict_to: Annotated[Path | None, _VERDICT] = None,
+    under_load: Annotated[bool, _UNDER_LOAD] = False,
     as_json: Json = False,
-    baseline: Annotated[
-        str | None,
-        of_kernel(metavar="FUNCTION", help="what it stands beside: FILE.py::NAME or torch.softmax"),
-    ] = None,
-    least_bytes: Annotated[
-        int | None, of_kernel("--bytes", metavar="N", help="that a call must move")
-    ] = None,
-    flops: Annotated[int | None, of_kernel(metavar="N", help="that a call computes")] = None,
+    baseline: Annotated[str | None, _BASELINE] = None,
+    least_bytes: Annotated[int | None, _BYTES] = None,
+    flops: Annotated[int | None, _FLOPS] = None,
     *,
     call: KernelCall,
 ) -> None:
