@@ -112,6 +112,29 @@ def test_atomic_outputs_begin_with_the_value() -> None:
     assert not report.findings
 
 
+LARGEST = """
+    uint elem = thread_position_in_grid.x;
+    T most = Limits<T>::min;
+    for (int k = 0; k < N; ++k) most = max(most, exp(x[elem * N + k]));
+    y[elem] = simd_shuffle_xor(simd_shuffle_xor(most, 1), 1);
+"""
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_functions_of_narrow_types_stay_narrow(dtype: torch.dtype) -> None:
+    kernel = metal_kernel("largest", ["x"], ["y"], LARGEST)
+    x = torch.randn(8, 5).to(dtype)
+    (y,) = kernel(
+        inputs=[x],
+        template=[("T", dtype), ("N", 5)],
+        grid=(8, 1, 1),
+        threadgroup=(8, 1, 1),
+        output_shapes=[(8,)],
+        output_dtypes=[dtype],
+    )
+    assert torch.equal(y, x.float().exp().to(dtype).amax(1))
+
+
 LINE = "if (elem < 8) out[elem + 1] = inp[elem];"
 WRONG = """
     uint elem = thread_position_in_grid.x;

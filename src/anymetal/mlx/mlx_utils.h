@@ -74,6 +74,85 @@ inline Index elem_to_loc_3(uint3 elem, constant const int64_t strides[3]) {
          Index(elem.z) * Index(strides[0]);
 }
 
+// Metal computes these of floats alone; MLX has them of bfloats too, rounded once.
+namespace metal {
+#define MLX_BFLOAT_1(NAME) \
+  inline bfloat NAME(bfloat x) { return bfloat(NAME(float(x))); }
+#define MLX_BFLOAT_LANE(NAME) \
+  inline bfloat NAME(bfloat x, ushort lane) { return bfloat(NAME(float(x), lane)); }
+#define MLX_BFLOAT_2(NAME) \
+  inline bfloat NAME(bfloat x, bfloat y) { return bfloat(NAME(float(x), float(y))); }
+#define MLX_BFLOAT_3(NAME)                             \
+  inline bfloat NAME(bfloat x, bfloat y, bfloat z) {   \
+    return bfloat(NAME(float(x), float(y), float(z))); \
+  }
+MLX_BFLOAT_1(abs)
+MLX_BFLOAT_1(acos)
+MLX_BFLOAT_1(acosh)
+MLX_BFLOAT_1(asin)
+MLX_BFLOAT_1(asinh)
+MLX_BFLOAT_1(atan)
+MLX_BFLOAT_1(atanh)
+MLX_BFLOAT_1(ceil)
+MLX_BFLOAT_1(cos)
+MLX_BFLOAT_1(cosh)
+MLX_BFLOAT_1(cospi)
+MLX_BFLOAT_1(exp)
+MLX_BFLOAT_1(exp10)
+MLX_BFLOAT_1(exp2)
+MLX_BFLOAT_1(fabs)
+MLX_BFLOAT_1(floor)
+MLX_BFLOAT_1(fract)
+MLX_BFLOAT_1(log)
+MLX_BFLOAT_1(log10)
+MLX_BFLOAT_1(log2)
+MLX_BFLOAT_1(rint)
+MLX_BFLOAT_1(round)
+MLX_BFLOAT_1(rsqrt)
+MLX_BFLOAT_1(sin)
+MLX_BFLOAT_1(sinh)
+MLX_BFLOAT_1(sinpi)
+MLX_BFLOAT_1(sqrt)
+MLX_BFLOAT_1(tan)
+MLX_BFLOAT_1(tanh)
+MLX_BFLOAT_1(tanpi)
+MLX_BFLOAT_1(trunc)
+MLX_BFLOAT_1(simd_broadcast_first)
+MLX_BFLOAT_1(simd_max)
+MLX_BFLOAT_1(simd_min)
+MLX_BFLOAT_1(simd_prefix_exclusive_product)
+MLX_BFLOAT_1(simd_prefix_exclusive_sum)
+MLX_BFLOAT_1(simd_prefix_inclusive_product)
+MLX_BFLOAT_1(simd_prefix_inclusive_sum)
+MLX_BFLOAT_1(simd_product)
+MLX_BFLOAT_1(simd_sum)
+MLX_BFLOAT_LANE(simd_broadcast)
+MLX_BFLOAT_LANE(simd_shuffle)
+MLX_BFLOAT_LANE(simd_shuffle_down)
+MLX_BFLOAT_LANE(simd_shuffle_rotate_down)
+MLX_BFLOAT_LANE(simd_shuffle_rotate_up)
+MLX_BFLOAT_LANE(simd_shuffle_up)
+MLX_BFLOAT_LANE(simd_shuffle_xor)
+MLX_BFLOAT_2(atan2)
+MLX_BFLOAT_2(copysign)
+MLX_BFLOAT_2(fdim)
+MLX_BFLOAT_2(fmax)
+MLX_BFLOAT_2(fmin)
+MLX_BFLOAT_2(fmod)
+MLX_BFLOAT_2(max)
+MLX_BFLOAT_2(min)
+MLX_BFLOAT_2(pow)
+MLX_BFLOAT_3(clamp)
+MLX_BFLOAT_3(fma)
+MLX_BFLOAT_3(max3)
+MLX_BFLOAT_3(median3)
+MLX_BFLOAT_3(min3)
+#undef MLX_BFLOAT_1
+#undef MLX_BFLOAT_LANE
+#undef MLX_BFLOAT_2
+#undef MLX_BFLOAT_3
+}  // namespace metal
+
 // Also where 1 + x rounds to 1.
 inline float log1p(float x) {
   const float sum = 1 + x;
