@@ -71,6 +71,7 @@ def judge(options: argparse.Namespace) -> int:
         with place.open("w") as file:
             for verdict in function(chosen):
                 file.write(json.dumps(asdict(verdict)) + "\n")
+                file.flush()
                 count += 1
                 if not is_good(verdict):
                     bad += 1

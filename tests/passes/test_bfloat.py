@@ -48,6 +48,16 @@ def test_select_is_one_of_bits() -> None:
     assert back == f"%b = bitcast <4 x i16> {chosen.split()[0]} to <4 x bfloat>"
 
 
+def test_bits_are_the_upper_half_of_a_float() -> None:
+    text = "  %d = bitcast bfloat %x to i16"
+    assert bfloat.needs_bits(text)
+    wide, bits, upper, low = masked(text)
+    assert wide.endswith("= fpext bfloat %x to float")
+    assert bits.endswith(f"= bitcast float {wide.split()[0]} to i32")
+    assert upper.endswith(f"= lshr i32 {bits.split()[0]}, 16")
+    assert low == f"%d = trunc i32 {upper.split()[0]} to i16"
+
+
 def test_sign_and_magnitude_of_one_bfloat_compile() -> None:
     source = """#include <metal_stdlib>
     using namespace metal;
