@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from anymetal import load_library
+from anymetal.engines import bundles
 from anymetal.engines.compiler import Compiler, compile_bundle
 from anymetal.engines.contract import PLAIN
 from anymetal.errors import BundleError
@@ -106,3 +107,22 @@ def test_kernel_is_found_without_any_compiler(
     monkeypatch.delenv("ANYMETAL_BUNDLE")
     compiled = Compiler(Source(TEXT)).compile("scale", {"factor": 2}, PLAIN, TARGET)
     assert ptx == compiled.ptx  # type: ignore[attr-defined]
+
+
+def test_headers_of_another_installation_do_not_matter(tmp_path: Path) -> None:
+    header = tmp_path / "factor.h"
+    header.write_text("#define FACTOR 3\n")
+    text = f'#include "{header}"\n' + TEXT.replace("*= factor", "*= factor * FACTOR")
+    source = Source(text)
+    write_bundle(
+        tmp_path / "kernels.bundle", compile_bundle(TARGET, [(source, "scale", {"factor": 2})])
+    )
+    bundle = bundles.use(tmp_path / "kernels.bundle")
+    try:
+        assert bundles.bundle_of(source) is bundle
+        header.write_text("#define FACTOR 4\n")
+        assert bundles.bundle_of(source) is None
+        header.unlink()
+        assert bundles.bundle_of(source) is bundle
+    finally:
+        bundles._used.remove(bundle)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from anymetal import settings
@@ -40,13 +40,21 @@ def executable_key(source: str, kernel: str, constants: Mapping[str, Scalar], en
 
 
 def bundle_of(source: Source) -> Bundle | None:
-    """The bundle that has a source, whose included files, if any, are as they were."""
+    """The bundle that has a source, whose included files, if any, are as they were.
+
+    Files that are not on this machine, torch's own headers of another installation say, count as
+    they were when the bundle was written.
+    """
     key = source_key(source)
     for bundle in (*_used, *_named(settings.BUNDLE.value())):
         outline = bundle.outlines.get(key)
-        if outline is not None and unchanged(outline["dependencies"]):
+        if outline is not None and unchanged(_present(outline["dependencies"])):
             return bundle
     return None
+
+
+def _present(dependencies: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(path, digest) for path, digest in dependencies if Path(path).exists()]
 
 
 @functools.lru_cache(maxsize=8)

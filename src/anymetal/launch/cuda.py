@@ -28,7 +28,7 @@ from anymetal.launch.error_buffer import ErrorBuffer
 from anymetal.launch.shape import Extent
 from anymetal.nouns import Scalar
 
-_NOT_IN_METAL = (torch.float64, torch.complex128)
+_NOT_IN_METAL = frozenset((torch.float64, torch.complex128))
 _LARGEST = 3.4e38  # beyond it a float becomes infinite: the slow way knows how
 _INTEGER = struct.Struct("<q")
 _FLOAT = struct.Struct("<f4x")
@@ -46,6 +46,7 @@ class _Block:
         block = executable.block
         self.memory = ctypes.create_string_buffer(block.size)
         self.address = ctypes.addressof(self.memory)
+        executable.forget(self.address)
         at = self.address + block.addresses_at
         self.addresses = (ctypes.c_uint64 * max(block.buffers, 1)).from_address(at)
 
@@ -92,7 +93,10 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
             if sizes[index] <= block.value_bytes
         }
         self._blocks: list[_Block] = []
-        self._shapes: dict[tuple[Any, Any], tuple[Sizes, Sizes]] = {}
+        # The shapes of calls with whole numbers, which are most; and from how many arguments on a
+        # call needs no further look at them.
+        self._shapes: dict[tuple[Any, Any], tuple[Sizes, Sizes, None]] = {}
+        self._enough = BUFFER_LIMIT + 1 if self.binder.threadgroup else self.binder.required
 
     def call(
         self,
@@ -112,7 +116,15 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
             errors = None
             if error_buf_idx is not None:
                 errors = self._bind_error_buffer(block, error_buf_idx)
-            grid, group, memory = self.settled(
+            shape = None
+            if (
+                type(threads) is type(group_size) is int
+                and error_buf_idx is None
+                and threadgroup_memory is None
+                and len(args) >= self._enough
+            ):
+                shape = self._shapes.get((threads, group_size))
+            grid, group, memory = shape or self.settled(
                 len(args), elements, threads, group_size, error_buf_idx, threadgroup_memory
             )
             if grid[0] and grid[1] and grid[2]:
@@ -126,13 +138,11 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
     def shape(self, threads: Extent | None, group_size: Extent | None) -> tuple[Sizes, Sizes]:
         if not type(threads) is type(group_size) is int:
             return super().shape(threads, group_size)
-        known = self._shapes.get((threads, group_size))
-        if known is None:
-            known = super().shape(threads, group_size)
-            if len(self._shapes) >= _KEPT_SHAPES:
-                self._shapes.clear()
-            self._shapes[threads, group_size] = known
-        return known
+        if len(self._shapes) >= _KEPT_SHAPES:
+            self._shapes.clear()
+        grid, group = super().shape(threads, group_size)
+        self._shapes[threads, group_size] = grid, group, None
+        return grid, group
 
     def _bind(self, block: _Block, args: tuple[Any, ...], casts: Casts, keep: list[Any]) -> int:
         """Fills the block; returns the first tensor's size, -1 without one."""

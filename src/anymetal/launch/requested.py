@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from anymetal.engines.compiler import AnyCompiler
 from anymetal.launch import shader
 from anymetal.launch.kernel import Kernel
+from anymetal.launch.shape import Extent
 from anymetal.nouns import MAX_GROUP_SIZE, Argument, Scalar, Source
 
 Request = tuple[Source, str, dict[str, Scalar]]
@@ -25,6 +26,9 @@ class RequestedKernel(Kernel):
         self.constants = dict(constants)
 
     def __call__(self, *args: Any, **keywords: Any) -> None:
+        pass
+
+    def in_turn(self, launches: Sequence[tuple[tuple[Any, ...], Extent]], group_size: int) -> None:
         pass
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -43,15 +44,17 @@ def current(device: int) -> int:
     return int(torch._C._cuda_getCurrentRawStream(device))
 
 
-# The same few streams and blocks of arguments come again and again.
-@functools.lru_cache(maxsize=256)
-def _stream(address: int) -> ctypes.c_void_p:
-    return ctypes.c_void_p(address)
+class _Configuration(ctypes.Structure):
+    """CUlaunchConfig."""
 
-
-@functools.lru_cache(maxsize=4096)
-def _parameters(block: int) -> Any:
-    return ctypes.byref(ctypes.c_uint64(block))
+    _fields_ = (
+        *((f"grid_{axis}", ctypes.c_uint) for axis in "xyz"),
+        *((f"block_{axis}", ctypes.c_uint) for axis in "xyz"),
+        ("memory", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attribute_count", ctypes.c_uint),
+    )
 
 
 def enter(device: int) -> None:
@@ -69,20 +72,33 @@ class Function:
         self._handle = handle
         self._device = device
         self._name = name
-        self._launch = _library().cuLaunchKernel
+        self._launch = _library().cuLaunchKernelEx
         self.max_threads = self._attribute(_MAX_THREADS_PER_BLOCK)
         self.registers = self._attribute(_REGISTERS)
 
-    def launch(self, groups: Sizes, width: int, memory: int, stream: int, block: int) -> None:
-        """Queues a launch; `block` is the address of its one argument."""
-        x, y, z = groups
+    def prepared(
+        self, groups: Sizes, width: int, memory: int, stream: int, block: int
+    ) -> Callable[[], None]:
+        """What queues a launch; `block` is the address of its one argument. ctypes turns numbers
+        into the driver's arguments here, once, and not at each launch."""
+        where = _Configuration(*groups, width, 1, 1, memory, stream)
         arguments = (
-            *(self._handle, x, y, z, width, 1, 1, memory),
-            *(_stream(stream), _parameters(block), None),
+            ctypes.byref(where),
+            self._handle,
+            ctypes.byref(ctypes.c_uint64(block)),
+            None,
         )
-        status = self._launch(*arguments)
-        if not status:
-            return
+        launch = self._launch
+
+        def queue() -> None:
+            status = launch(*arguments)
+            if status:
+                self._again(status, arguments)
+
+        return queue
+
+    def _again(self, status: int, arguments: tuple[Any, ...]) -> None:
+        """A launch that was refused, once more where the thread had no context."""
         if status in _NO_CONTEXT:
             enter(self._device)
             status = self._launch(*arguments)

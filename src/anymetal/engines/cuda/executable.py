@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 from anymetal.engines.contract import Sizes
@@ -37,6 +38,7 @@ class CudaExecutable:
         self._functions: dict[tuple[int, int], driver.Function] = {}
         self._loaded: dict[tuple[int, int], driver.Function] = {}
         self._shapes: dict[tuple[Sizes, Sizes], tuple[bytes, Sizes, int]] = {}
+        self._ready: dict[tuple[Any, ...], tuple[bytes, Callable[[], None]]] = {}
         self._written: dict[int, bytes] = {}  # the shape that stands in each block of arguments
 
     @property
@@ -54,22 +56,46 @@ class CudaExecutable:
     ) -> None:
         """Queues a dispatch on the current stream of a device. `buffers` is the address of the
         kernel's block of arguments, whose shape is filled in here; `workers` is the device."""
+        stream = driver.current(workers)
+        key = (threads, group_size, buffers, stream, workers)
+        ready = self._ready.get(key) if not threadgroup_memory else None
+        if ready is None:
+            ready = self._prepare(*key, threadgroup_memory or {})
+            if not threadgroup_memory:
+                if len(self._ready) >= _KEPT_SHAPES:
+                    self._ready.clear()
+                self._ready[key] = ready
+        words, queue = ready
+        if self._written.get(buffers) is not words:
+            driver.write(buffers, words)
+            self._written[buffers] = words
+        queue()
+
+    def forget(self, buffers: int) -> None:
+        """A new block of arguments lies where another one may have been."""
+        self._written.pop(buffers, None)
+
+    def _prepare(
+        self,
+        threads: Sizes,
+        group_size: Sizes,
+        buffers: int,
+        stream: int,
+        device: int,
+        arrays: dict[int, int],
+    ) -> tuple[bytes, Callable[[], None]]:
+        """The shape as the block of arguments has it, and what queues the launch."""
         shape = self._shapes.get((threads, group_size))
         if shape is None:
             if len(self._shapes) >= _KEPT_SHAPES:
                 self._shapes.clear()
             shape = self._shapes[threads, group_size] = self._new_shape(threads, group_size)
         words, groups, width = shape
-        if self._written.get(buffers) is not words:
-            driver.write(buffers, words)
-            self._written[buffers] = words
-        memory = 0
-        if threadgroup_memory:
-            memory = self._place_arrays(buffers, threadgroup_memory)
-        function = self._functions.get((workers, width))
+        memory = self._place_arrays(buffers, arrays) if arrays else 0
+        function = self._functions.get((device, width))
         if function is None:
-            function = self._functions[workers, width] = self._load(workers, width)
-        function.launch(groups, width, memory, driver.current(workers), buffers)
+            function = self._functions[device, width] = self._load(device, width)
+        return words, function.prepared(groups, width, memory, stream, buffers)
 
     def _new_shape(self, threads: Sizes, group_size: Sizes) -> tuple[bytes, Sizes, int]:
         x, y, z = (-(-t // g) for t, g in zip(threads, group_size, strict=True))

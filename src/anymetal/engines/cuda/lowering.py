@@ -7,11 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 from anymetal.engines.cuda.block import Block, block_of
+from anymetal.engines.cuda.matrices import has_products
 from anymetal.engines.cuda.read_only import mark_read_only_loads
 from anymetal.engines.cuda.target import ENTRY
 from anymetal.engines.cuda.unroll import unroll_loops_over_arrays
 from anymetal.errors import LimitError, Unsuitable
-from anymetal.ir import I8, Builder, Function, Instruction, Module, boolean, constant
+from anymetal.ir import I8, Builder, Function, Instruction, Module, boolean
 from anymetal.nouns import MAX_GROUP_SIZE, Program
 from anymetal.passes import run
 from anymetal.passes.lower.arithmetic import define_integer_arithmetic
@@ -19,7 +20,7 @@ from anymetal.passes.lower.bfloat_rounding import round_in_hardware
 from anymetal.passes.rewrite import rewrite
 
 MAX_THREADGROUP_BYTES = 32 * 1024
-_AS_TILES, _TILE = "am_lanes_as_tiles", "am_tile"
+_AS_TILES = "am_lanes_as_tiles"
 _SHARED = re.compile(r"@_ZN9am_sharedILj\d+ELm(?P<size>\d+)E")
 
 
@@ -44,7 +45,7 @@ def lower(module: Module, program: Program) -> dict[str, Any]:
         "max_threads": min(program.entry.max_total_threads or MAX_GROUP_SIZE, MAX_GROUP_SIZE),
         "arguments": [asdict(argument) for argument in program.arguments],
     }
-    _answer(module, as_tiles=any(True for _ in function.calls(_TILE)))
+    _answer(module, as_tiles=has_products(function))
     read_only = {
         argument.index
         for argument in program.arguments
@@ -78,14 +79,10 @@ def _shared_bytes(name: str) -> int:
 def _answer(module: Module, *, as_tiles: bool) -> None:
     def emit(build: Builder, instruction: Instruction) -> bool:
         name = str(instruction.result)
-        if instruction.callee == _AS_TILES:
-            answer = boolean(as_tiles)
-            build.or_(answer, answer, name=name)
-        elif instruction.callee == _TILE:
-            word = instruction.operands[0]
-            build.or_(word, constant(word.type, 0), name=name)
-        else:
+        if instruction.callee != _AS_TILES:
             return False
+        answer = boolean(as_tiles)
+        build.or_(answer, answer, name=name)
         return True
 
     for function in module.functions:

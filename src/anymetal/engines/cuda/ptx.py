@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 
 from anymetal.engines.cpu import jit
+from anymetal.engines.cuda.matrices import CALLS, lower_matrices
 from anymetal.engines.cuda.target import ENTRY, PTX_VERSION, TRIPLE
 from anymetal.engines.llvm import llvm
+from anymetal.ir import parse
 
 
 @functools.cache
@@ -21,11 +23,22 @@ def _unrolled(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> llvm.Modul
     manager.add_sroa_pass()
     manager.add_loop_rotate_pass()
     manager.add_loop_unroll_pass()
+    manager.add_sroa_pass()
+    manager.add_instruction_combine_pass()
     jit.run_passes(manager, module, llvm.create_pass_builder(machine, _options()))
     text = str(module)
     for mark in ("full", "enable"):
         text = text.replace(f'!"llvm.loop.unroll.{mark}"', '!"anymetal.loop"')
-    return jit.read(text)
+    return jit.read(_with_matrices(text))
+
+
+def _with_matrices(text: str) -> str:
+    """Matrices meet their instructions once the arrays that they stand in are registers."""
+    if not any(f"@{call}(" in text for call in CALLS):
+        return text
+    module = parse(text)
+    lower_matrices(module, module.function(ENTRY))
+    return str(module)
 
 
 def _options() -> llvm.PipelineTuningOptions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from anymetal.engines.cuda.block import Block, block_of
+from anymetal.engines.cuda.matrices import CALLS
 from anymetal.machine import layout
 from anymetal.nouns import EntryPoint, Parameter, Target
 
@@ -57,5 +58,5 @@ def target(processor: str) -> Target:
         include_dirs=(Path(__file__).parent / "include", layout.INCLUDE_DIR),
         header="anymetal/block.h",
         thunk=thunk,
-        provided=frozenset(("am_lanes_as_tiles", "am_tile", "am_log", "am_dynamic_memory")),
+        provided=frozenset(("am_lanes_as_tiles", "am_log", "am_dynamic_memory", *CALLS)),
     )

@@ -86,14 +86,16 @@ struct Queries {
     constexpr uint stride = tile_stride<T, width>();
 #pragma unroll
     for (uint j = 0; j < tile_keys / 8; ++j) {
-      simdgroup_float8x8 scores = products<width>(query, key_tile + j * 8 * stride);
-      simdgroup_float8x8 reached = products<width>(gradient, value_tile + j * 8 * stride);
+      simdgroup_float8x8 scores;
+      products<width, 1>(&scores, &query, key_tile + j * 8 * stride);
+      simdgroup_float8x8 reached;
+      products<width, 1>(&reached, &gradient, value_tile + j * 8 * stride);
 #pragma unroll
       for (uint e = 0; e < 2; ++e)
         scores.thread_elements()[e] =
             element<edge>(scores.thread_elements()[e], reached.thread_elements()[e],
                           first_key + j * 8 + at.column + e);
-      add_products<width>(sum, scores, key_tile + j * 8 * stride);
+      add_products<width, 1>(&sum, &scores, key_tile + j * 8 * stride);
     }
   }
 };
@@ -187,8 +189,10 @@ struct Keys {
     constexpr uint stride = tile_stride<T, width>();
 #pragma unroll
     for (uint j = 0; j < queries / 8; ++j) {
-      simdgroup_float8x8 weights = products<width>(key, query_tile + j * 8 * stride);
-      simdgroup_float8x8 reached = products<width>(value, gradient_tile + j * 8 * stride);
+      simdgroup_float8x8 weights;
+      products<width, 1>(&weights, &key, query_tile + j * 8 * stride);
+      simdgroup_float8x8 reached;
+      products<width, 1>(&reached, &value, gradient_tile + j * 8 * stride);
 #pragma unroll
       for (uint e = 0; e < 2; ++e) {
         const uint column = j * 8 + at.column + e;
@@ -200,8 +204,8 @@ struct Keys {
         weights.thread_elements()[e] = found.weight;
         reached.thread_elements()[e] = found.product_gradient;
       }
-      add_products<width>(value_sum, weights, gradient_tile + j * 8 * stride);
-      add_products<width>(key_sum, reached, query_tile + j * 8 * stride);
+      add_products<width, 1>(&value_sum, &weights, gradient_tile + j * 8 * stride);
+      add_products<width, 1>(&key_sum, &reached, query_tile + j * 8 * stride);
     }
   }
 };

@@ -1,6 +1,6 @@
 // Attention: for each query the values of all keys it sees, weighed by the softmax of their scores.
 //
-// tiles: a threadgroup has a block of queries of one head, a simdgroup eight of them. Tiles of keys
+// tiles: a threadgroup has queries of one head, a simdgroup eight or sixteen of them. Tiles of keys
 // and values go through threadgroup memory; products are made of 8x8 matrices.
 //
 // decode: a threadgroup has a few queries of all heads that share keys. Each simdgroup takes 32
@@ -10,6 +10,8 @@
 // Template instances are made by the host: the type, the width of a head rounded up, and the
 // options that are used.
 #include "shared/attention.h"
+#include "shared/precision.h"
+#include "shared/vectors.h"
 
 // The largest score so far, and the sum of exp(score - largest).
 struct State {
@@ -35,65 +37,99 @@ inline Finish finish(State state, float sink) {
 
 // --- tiles ---------------------------------------------------------------------------------------
 
-// Eight queries of a simdgroup. A lane has the state of its row; the sum is that of its own columns
-// until the end.
-template <typename T, typename M, uint width, uint options>
+// Of the keys of a tile.
+template <typename T, uint keys, uint blocks>
+struct Weights {
+  simdgroup_matrix<T, 8, 8> weights[keys / 8][blocks];
+};
+
+// The queries of a simdgroup, `blocks` times eight: all blocks share what is read of a tile. A lane
+// has the states of its rows; the sums are those of its own columns until the end.
+template <typename T, typename M, uint width, uint options, uint blocks>
 struct Queries {
-  simdgroup_matrix<T, 8, 8> query[width / 8];
-  simdgroup_float8x8 sum[width / 8];
+  simdgroup_matrix<T, 8, 8> query[blocks][width / 8];
+  simdgroup_float8x8 sum[blocks][width / 8];
   Scores<M, options> scores;
-  State state;
-  Range seen;
-  uint row;  // of the lane, among all queries
+  State state[blocks];
+  Range seen[blocks];
+  uint row[blocks];  // of the lane, among all queries
   Lane at;
 
   // Where every query sees the whole tile (no edge), nothing is compared.
   template <bool edge>
-  float score(float product, uint key) {
-    if (edge && !holds(seen, key)) return -INFINITY;
-    return scores(product, row, key);
+  float score(uint b, float product, uint key) {
+    if (edge && !holds(seen[b], key)) return -INFINITY;
+    return scores(product, row[b], key);
   }
 
+  // What the keys of a tile weigh. Products with values take weights of the values' type, which is
+  // as much as a result shows of them.
   template <bool edge, uint keys>
-  void attend(threadgroup const T* key_tile, threadgroup const T* value_tile, uint first_key) {
+  void weigh(thread Weights<T, keys, blocks>& found, threadgroup const T* key_tile,
+             uint first_key) {
     constexpr uint stride = tile_stride<T, width>();
-    simdgroup_float8x8 weights[keys / 8];
-    float largest = state.largest;
+    simdgroup_float8x8 weights[keys / 8][blocks];
+    float largest[blocks];
+#pragma unroll
+    for (uint b = 0; b < blocks; ++b) largest[b] = state[b].largest;
 #pragma unroll
     for (uint j = 0; j < keys / 8; ++j) {
-      weights[j] = products<width>(query, key_tile + j * 8 * stride);
+      products<width, blocks>(weights[j], query, key_tile + j * 8 * stride);
       const uint key = first_key + j * 8 + at.column;
-      const float first = score<edge>(weights[j].thread_elements()[0], key);
-      const float second = score<edge>(weights[j].thread_elements()[1], key + 1);
-      weights[j].thread_elements()[0] = first;
-      weights[j].thread_elements()[1] = second;
-      largest = max(largest, max(first, second));
-    }
-    largest = row_max(largest);
-    const float base = base_of(largest);
-    const float shrink = exp(state.largest - base);
-    float sum_of_weights = state.sum * shrink;
 #pragma unroll
-    for (uint j = 0; j < keys / 8; ++j) {
-      const float first = exp(weights[j].thread_elements()[0] - base);
-      const float second = exp(weights[j].thread_elements()[1] - base);
-      weights[j].thread_elements()[0] = first;
-      weights[j].thread_elements()[1] = second;
-      sum_of_weights += first + second;
+      for (uint b = 0; b < blocks; ++b) {
+        const float first = score<edge>(b, weights[j][b].thread_elements()[0], key);
+        const float second = score<edge>(b, weights[j][b].thread_elements()[1], key + 1);
+        weights[j][b].thread_elements()[0] = first;
+        weights[j][b].thread_elements()[1] = second;
+        largest[b] = fast::max(largest[b], fast::max(first, second));
+      }
     }
-    state = {largest, sum_of_weights};
 #pragma unroll
-    for (uint i = 0; i < width / 8; ++i) {
-      sum[i].thread_elements()[0] *= shrink;
-      sum[i].thread_elements()[1] *= shrink;
+    for (uint b = 0; b < blocks; ++b) {
+      largest[b] = row_max(largest[b]);
+      const float base = base_of(largest[b]);
+      const float shrink = exp(state[b].largest - base);
+      float sum_of_weights = state[b].sum * shrink;
+#pragma unroll
+      for (uint j = 0; j < keys / 8; ++j) {
+        const float first = Precision<T>::exponential(weights[j][b].thread_elements()[0] - base);
+        const float second = Precision<T>::exponential(weights[j][b].thread_elements()[1] - base);
+        found.weights[j][b].thread_elements()[0] = T(first);
+        found.weights[j][b].thread_elements()[1] = T(second);
+        sum_of_weights += first + second;
+      }
+      state[b] = {largest[b], sum_of_weights};
+#pragma unroll
+      for (uint i = 0; i < width / 8; ++i) {
+        sum[b][i].thread_elements()[0] *= shrink;
+        sum[b][i].thread_elements()[1] *= shrink;
+      }
     }
+  }
+
+  template <uint keys>
+  void weigh(thread Weights<T, keys, blocks>& found, threadgroup const T* key_tile, uint first_key,
+             bool edge) {
+    if (edge)
+      weigh<true, keys>(found, key_tile, first_key);
+    else
+      weigh<false, keys>(found, key_tile, first_key);
+  }
+
+  template <uint keys>
+  void add(thread const Weights<T, keys, blocks>& found, threadgroup const T* value_tile) {
 #pragma unroll
     for (uint j = 0; j < keys / 8; ++j)
-      add_products<width>(sum, weights[j], value_tile + j * 8 * stride);
+      add_products<width, blocks>(sum, found.weights[j],
+                                  value_tile + j * 8 * tile_stride<T, width>());
   }
 };
 
-template <typename T, typename M, uint width, bool ragged, uint count, uint options>
+// With `team_size`, which is then the number of simdgroups, tiles are on their way while the one
+// before is used.
+template <typename T, typename M, uint width, bool ragged, uint count, uint options, uint blocks,
+          uint team_size>
 [[kernel]] void attention_tiles(
     device const T* queries [[buffer(0)]], device const T* keys [[buffer(1)]],
     device const T* values [[buffer(2)]], device T* result [[buffer(3)]],
@@ -108,49 +144,74 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
   threadgroup T value_tile[rows * stride];
   const Team team = {lane, simd, simds};
   // The last queries see most keys where attention is causal: they come first.
-  const uint first_query = (groups.x - 1 - group.x) * simds * 8;
-  const uint last_query = min(first_query + simds * 8, numbers.queries) - 1;
+  const uint first_query = (groups.x - 1 - group.x) * simds * 8 * blocks;
+  const uint last_query = min(first_query + simds * 8 * blocks, numbers.queries) - 1;
   const uint head = group.y;
   const uint sample = group.z;
   keys += start_of(numbers.key, sample, head / numbers.shared_by, 0);
   values += start_of(numbers.value, sample, head / numbers.shared_by, 0);
 
-  Queries<T, M, width, options> block;
+  Queries<T, M, width, options, blocks> block;
   block.at = lane_of(lane);
-  const uint query = first_query + simd * 8 + block.at.row;
-  const bool present = query < numbers.queries;
-  block.row = min(query, last_query);
-  block.seen = present ? keys_of(query, numbers) : Range{0, 0};
-  block.state = {-INFINITY, 0.0f};
   block.scores = scores_of<M, options>(sample, head, mask, slopes, numbers);
-  load_rows<width>(block.query, queries + start_of(numbers.query, sample, head, block.row), present,
-                   numbers.width, block.at);
-  clear_rows<width>(block.sum);
-
-  const Walk walk = walk_of(keys_of(first_query, numbers), keys_of(last_query, numbers), rows);
-  for (uint tile = walk.first; tile < walk.end; ++tile) {
-    const uint first_key = tile * rows;
-    const uint here = min(rows, numbers.keys - first_key);
-    threadgroup_barrier(mem_flags::mem_threadgroup);  // the tile before has been used
-    load_tile<rows, width, ragged, count>(key_tile, keys + first_key * numbers.key.row,
-                                          numbers.key.row, here, numbers.width, team);
-    load_tile<rows, width, ragged, count>(value_tile, values + first_key * numbers.value.row,
-                                          numbers.value.row, here, numbers.value_width, team);
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (tile >= walk.whole_first && tile < walk.whole_end)
-      block.template attend<false, rows>(key_tile, value_tile, first_key);
-    else
-      block.template attend<true, rows>(key_tile, value_tile, first_key);
+#pragma unroll
+  for (uint b = 0; b < blocks; ++b) {
+    const uint query = first_query + (simd * blocks + b) * 8 + block.at.row;
+    const bool present = query < numbers.queries;
+    block.row[b] = min(query, last_query);
+    block.seen[b] = present ? keys_of(query, numbers) : Range{0, 0};
+    block.state[b] = {-INFINITY, 0.0f};
+    load_rows<width>(block.query[b], queries + start_of(numbers.query, sample, head, block.row[b]),
+                     present, numbers.width, block.at);
+    clear_rows<width>(block.sum[b]);
   }
 
-  const State state = {block.state.largest, row_sum(block.state.sum)};
-  const Finish finished = finish(state, numbers.has_sinks ? sinks[head] : -INFINITY);
-  if (!present) return;
-  store_rows<width>(result + start_of(numbers.result, sample, head, query), block.sum,
-                    finished.share, numbers.value_width, block.at);
-  if (block.at.column == 0)
-    logarithms[(long(sample) * numbers.heads + head) * numbers.queries + query] =
-        finished.logarithm;
+  const Walk walk = walk_of(keys_of(first_query, numbers), keys_of(last_query, numbers), rows);
+  Weights<T, rows, blocks> weights;
+  if constexpr (team_size == 0) {
+    for (uint tile = walk.first; tile < walk.end; ++tile) {
+      const uint first_key = tile * rows;
+      const uint here = min(rows, numbers.keys - first_key);
+      threadgroup_barrier(mem_flags::mem_threadgroup);  // the tile before has been used
+      load_tile<rows, width, ragged, count>(key_tile, keys + first_key * numbers.key.row,
+                                            numbers.key.row, here, numbers.width, team);
+      load_tile<rows, width, ragged, count>(value_tile, values + first_key * numbers.value.row,
+                                            numbers.value.row, here, numbers.value_width, team);
+      threadgroup_barrier(mem_flags::mem_threadgroup);
+      block.template weigh<rows>(weights, key_tile, first_key, walk.at_edge(tile));
+      block.template add<rows>(weights, value_tile);
+    }
+  } else if (walk.first < walk.end) {
+    // A key tile waits in registers while values are added, a value tile while keys are weighed.
+    HeldTile<T, rows, width, ragged, count, team_size> held;
+    held.fetch(keys, walk.first * rows, numbers.keys, numbers.key.row, numbers.width, team);
+    held.put(key_tile, team);
+    for (uint tile = walk.first; tile < walk.end; ++tile) {
+      const uint first_key = tile * rows;
+      threadgroup_barrier(mem_flags::mem_threadgroup);
+      held.fetch(values, first_key, numbers.keys, numbers.value.row, numbers.value_width, team);
+      block.template weigh<rows>(weights, key_tile, first_key, walk.at_edge(tile));
+      held.put(value_tile, team);
+      threadgroup_barrier(mem_flags::mem_threadgroup);
+      held.fetch(keys, min(first_key + rows, numbers.keys - 1), numbers.keys, numbers.key.row,
+                 numbers.width, team);
+      block.template add<rows>(weights, value_tile);
+      held.put(key_tile, team);
+    }
+  }
+
+#pragma unroll
+  for (uint b = 0; b < blocks; ++b) {
+    const uint query = first_query + (simd * blocks + b) * 8 + block.at.row;
+    const State state = {block.state[b].largest, row_sum(block.state[b].sum)};
+    const Finish finished = finish(state, numbers.has_sinks ? sinks[head] : -INFINITY);
+    if (query >= numbers.queries) continue;
+    store_rows<width>(result + start_of(numbers.result, sample, head, query), block.sum[b],
+                      finished.share, numbers.value_width, block.at);
+    if (block.at.column == 0)
+      logarithms[(long(sample) * numbers.heads + head) * numbers.queries + query] =
+          finished.logarithm;
+  }
 }
 
 // --- decode --------------------------------------------------------------------------------------
@@ -191,6 +252,9 @@ struct Decoding {
   uint index[rows];  // of the query
   Scores<M, options> scores[rows];
 
+  // Keys or values that are on their way at the same time.
+  static constexpr constant uint at_once = 4;
+
   // The 32 keys from `first` on, of which there are `present`: lane i ends with key i's weight.
   template <bool ragged, uint count, typename T>
   void attend(device const T* keys, long key_stride, device const T* values, long value_stride,
@@ -198,39 +262,66 @@ struct Decoding {
     float weight[rows];
 #pragma unroll
     for (uint r = 0; r < rows; ++r) weight[r] = 0.0f;
-    for (uint j = 0; j < present; ++j) {
-      float key[width / 32];
-      load_elements<width, ragged, count>(key, keys + (first + j) * key_stride, numbers.width,
-                                          lane);
+    uint j = 0;
+    for (; j + at_once <= present; j += at_once)
+      score<ragged, at_once, count>(weight, keys + (first + j) * key_stride, key_stride, j,
+                                    numbers.width, lane);
+    for (; j < present; ++j)
+      score<ragged, 1, count>(weight, keys + (first + j) * key_stride, key_stride, j, numbers.width,
+                              lane);
+#pragma unroll
+    for (uint r = 0; r < rows; ++r) weight[r] = weigh(r, weight[r], first + lane);
+    for (j = 0; j + at_once <= present; j += at_once)
+      add<ragged, at_once, count>(weight, values + (first + j) * value_stride, value_stride, j,
+                                  numbers.value_width, lane);
+    for (; j < present; ++j)
+      add<ragged, 1, count>(weight, values + (first + j) * value_stride, value_stride, j,
+                            numbers.value_width, lane);
+  }
+
+  // Lane j + i gets the product of the i-th of some keys that are read at once.
+  template <bool ragged, uint some, uint count, typename T>
+  void score(thread float* weight, device const T* keys, long stride, uint j, uint columns,
+             uint lane) {
+    float key[some][width / 32];
+#pragma unroll
+    for (uint i = 0; i < some; ++i)
+      load_elements<width, ragged, count>(key[i], keys + i * stride, columns, lane);
+#pragma unroll
+    for (uint i = 0; i < some; ++i)
 #pragma unroll
       for (uint r = 0; r < rows; ++r) {
         float product = 0.0f;
 #pragma unroll
-        for (uint i = 0; i < width / 32; ++i) product = fma(query[r][i], key[i], product);
+        for (uint e = 0; e < width / 32; ++e) product = fma(query[r][e], key[i][e], product);
         product = simd_sum(product);
-        weight[r] = select(weight[r], product, lane == j);
+        weight[r] = select(weight[r], product, lane == j + i);
       }
-    }
+  }
+
+  // Adds the values of the keys that lanes j, j + 1, ... have the weights of.
+  template <bool ragged, uint some, uint count, typename T>
+  void add(thread const float* weight, device const T* values, long stride, uint j, uint columns,
+           uint lane) {
+    float value[some][width / 32];
 #pragma unroll
-    for (uint r = 0; r < rows; ++r) weight[r] = weigh(r, weight[r], first + lane);
-    for (uint j = 0; j < present; ++j) {
-      float value[width / 32];
-      load_elements<width, ragged, count>(value, values + (first + j) * value_stride,
-                                          numbers.value_width, lane);
+    for (uint i = 0; i < some; ++i)
+      load_elements<width, ragged, count>(value[i], values + i * stride, columns, lane);
+#pragma unroll
+    for (uint i = 0; i < some; ++i)
 #pragma unroll
       for (uint r = 0; r < rows; ++r) {
-        const float share = simd_shuffle(weight[r], ushort(j));
+        const float share = simd_shuffle(weight[r], ushort(j + i));
 #pragma unroll
-        for (uint i = 0; i < width / 32; ++i) sum[r][i] = fma(share, value[i], sum[r][i]);
+        for (uint e = 0; e < width / 32; ++e) sum[r][e] = fma(share, value[i][e], sum[r][e]);
       }
-    }
   }
 
   // The weight of this lane's key; what was added before is scaled to it.
   float weigh(uint r, float product, uint key) {
     float score = -INFINITY;
     if (holds(seen[r], key)) score = scores[r](product, index[r], key);
-    const float largest = max(state[r].largest, simd_max(score));
+    const float largest = max(state[r].largest, largest_of_simdgroup(score));
     const float base = base_of(largest);
     const float shrink = exp(state[r].largest - base);
     const float weight = exp(score - base);

@@ -30,7 +30,9 @@ from anymetal.policy.policy import Choice, choose
 MATRIX = 8
 WIDTHS = (32, 64, 96, 128, 192, 256)
 ROWS = (1, 2, 4, 8)
-ACCESS_WIDTHS = (1, 2, 4)
+ACCESS_WIDTHS = (1, 2, 4, 8)
+# Up to this width the sums of two matrices of queries fit into registers.
+WIDEST_OF_TWO = 128
 # Simdgroups of a decoding threadgroup, which leave their sums in its memory.
 MOST_DECODING = 16
 
@@ -129,15 +131,20 @@ class Problem:
         dtype, device = variants.DTYPE_NAMES[self.query.dtype], self.query.device.type
         return choose(self.operator.name, dtype, shape_class, device, strategy)
 
-    def access_width(self, most: int, *tensors: Tensor) -> int:
-        """How many elements a lane may read at once: all rows must start at a multiple of them."""
+    def access_width(self, most: int, *tensors: Tensor, row_at_once: bool = False) -> int:
+        """How many elements a lane may read at once: all rows must start at a multiple of them.
+
+        A simdgroup reads several short rows at a time, unless each must be a row of its own.
+        """
+        most = min(most, 16 // self.query.element_size())
         count = max(size for size in ACCESS_WIDTHS if size <= max(most, 1))
-        while count > 1 and not self._divides(count, tensors):
+        while count > 1 and not self._divides(count, tensors, row_at_once):
             count //= 2
         return count
 
-    def _divides(self, count: int, tensors: tuple[Tensor, ...]) -> bool:
-        if self.head_width % (SIMDGROUP * count):
+    def _divides(self, count: int, tensors: tuple[Tensor, ...], row_at_once: bool) -> bool:
+        step, width = SIMDGROUP * count, self.head_width
+        if width % step and (row_at_once or step % width):
             return False
         sizes = [self.call.width, self.call.value_width]
         for tensor in tensors:
@@ -204,11 +211,13 @@ def _tiles(problem: Problem, choice: Choice, result: Tensor, logarithms: Tensor)
     call = problem.call
     count = problem.access_width(choice.values["width"], problem.key, problem.value)
     problem.record("tiles", count)
-    kernel = problem.instance("attention_tiles", count)
-    blocks = _blocks(call.queries, choice)
+    matrices = choice.values["matrices"] if problem.head_width <= WIDEST_OF_TWO else 1
+    team = choice.group_size // SIMDGROUP if choice.values["ahead"] else 0
+    kernel = problem.instance("attention_tiles", count, matrices, team)
+    groups = _groups(call.queries, choice, matrices)
     kernel(
         *_forward_arguments(problem, result, logarithms),
-        threads=(blocks * choice.group_size, call.heads, call.samples),
+        threads=(groups * choice.group_size, call.heads, call.samples),
         group_size=(choice.group_size, 1, 1),
     )
 
@@ -230,7 +239,7 @@ def _decode(problem: Problem, choice: Choice, result: Tensor, logarithms: Tensor
     part = -(-split.values["keys_per_part"] // SIMDGROUP) * SIMDGROUP
     parts = -(-call.keys // part) if partitioned else 1
     read = (problem.query, problem.key, problem.value)
-    count = problem.access_width(choice.values["width"], *read)
+    count = problem.access_width(choice.values["width"], *read, row_at_once=True)
     problem.record("two_phase" if partitioned else "decode", count)
     kernel = problem.instance("attention_decode", count, at_once, partitioned, MOST_DECODING)
     places = logarithms.numel() * parts if partitioned else 1
@@ -282,8 +291,8 @@ def _forward_arguments(
     )  # fmt: skip
 
 
-def _blocks(rows: int, choice: Choice) -> int:
-    return -(-rows // (choice.group_size // SIMDGROUP * MATRIX))
+def _groups(rows: int, choice: Choice, matrices: int = 1) -> int:
+    return -(-rows // (choice.group_size // SIMDGROUP * MATRIX * matrices))
 
 
 # --- backward -------------------------------------------------------------------------------------
@@ -389,8 +398,7 @@ class Backward:
 
     def _shape(self, rows: int, heads: int) -> dict[str, Any]:
         size = self.choice.group_size
-        blocks = _blocks(rows, self.choice)
-        threads = (blocks * size, heads, self.problem.call.samples)
+        threads = (_groups(rows, self.choice) * size, heads, self.problem.call.samples)
         return {"threads": threads, "group_size": (size, 1, 1)}
 
 

@@ -32,9 +32,12 @@ class Rows:
                 return width
         return 1
 
-    def whole_width(self) -> int:
-        """The same for kernels that take whole vectors only: 1 where a row does not divide."""
-        return self.width() if self.columns % 4 == 0 else 1
+    def whole_width(self, largest: int = 4) -> int:
+        """The same for kernels that take whole vectors only: those that divide a row."""
+        width = self.width(largest)
+        while self.columns % width:
+            width = 4 if width == 8 else 1
+        return width
 
 
 def aligned(tensor: torch.Tensor, width: int = 4) -> bool:

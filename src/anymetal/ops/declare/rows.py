@@ -48,6 +48,11 @@ class Plan:
         return f"{self.strategy}_{held}" if self.strategy in HELD else self.strategy
 
     @property
+    def widest(self) -> int:
+        """Elements of the largest access: 8 where a row is held and the policy says so."""
+        return self.choice.values.get("width", STEP) if self.strategy == "single_group" else STEP
+
+    @property
     def chunks(self) -> int:
         return -(-self.columns // self.chunk) if self.chunk else 1
 
@@ -98,7 +103,7 @@ def launch_reduced(operator: AnyOperator, kernel: str, rows: Rows, **numbers: fl
     plan = plan_rows(
         operator, first, rows.rows, rows.columns, lambda choice: STEP * choice.values["steps"]
     )
-    width = rows.whole_width()
+    width = rows.whole_width(plan.widest if first.dtype == result.dtype else STEP)
     variants.record(operator.name, first.dtype, plan.strategy, width)
     read, written = SUFFIXES[first.dtype], SUFFIXES[result.dtype]
     sizes = {"columns": rows.columns, "chunk": plan.chunk, "strides": rows.strides, **numbers}

@@ -15,10 +15,18 @@ constant constexpr uint lanes = 32;
 template <typename T, uint width>
 struct Elements {
   using type = vec<T, width>;
+  static type zero() { return type(T(0.0f)); }
 };
 template <typename T>
 struct Elements<T, 1> {
   using type = T;
+  static T zero() { return T(0.0f); }
+};
+// Eight elements of 16 bits.
+template <typename T>
+struct Elements<T, 8> {
+  using type = uint4;
+  static uint4 zero() { return uint4(0); }
 };
 
 // One operand's tile as it lies in memory: `rows` rows of `columns` neighbouring elements. k runs
@@ -65,7 +73,7 @@ struct Tile {
       const bool inside = (k_in_row ? column_of(i, thread_index) : row_of(i, thread_index)) < depth;
       const long at = inside ? place(i, thread_index, next_row, last) : 0;
       const V value = *reinterpret_cast<device const V*>(from + at);
-      held[i] = inside ? value : V(T(0.0f));
+      held[i] = inside ? value : Elements<T, width>::zero();
     }
   }
 
@@ -181,11 +189,15 @@ template <typename T, uint tile_rows, uint tile_columns, uint depth, uint simd_r
                      !a_transposed, threads, width>;
   using BTile = Tile<T, b_transposed ? tile_columns : depth, b_transposed ? depth : tile_columns,
                      b_transposed, threads, width>;
-  threadgroup vec<T, 4> a_memory[2 * ATile::elements / 4];
-  threadgroup vec<T, 4> b_memory[2 * BTile::elements / 4];
-  threadgroup float staged[simd_rows * simd_columns * 8 * part_columns];
-  threadgroup T* a_tiles = reinterpret_cast<threadgroup T*>(a_memory);
-  threadgroup T* b_tiles = reinterpret_cast<threadgroup T*>(b_memory);
+  // Tiles first, then results on their way out. Two tiles of each operand where they fit: then one
+  // is filled while the other is used.
+  constexpr uint pair_bytes = (ATile::elements + BTile::elements) * sizeof(T);
+  constexpr uint buffers = 2 * pair_bytes <= 32768 ? 2 : 1;
+  constexpr uint tile_bytes = buffers * pair_bytes;
+  constexpr uint result_bytes = simd_rows * simd_columns * 8 * part_columns * sizeof(float);
+  threadgroup uint4 memory[(tile_bytes > result_bytes ? tile_bytes : result_bytes) / sizeof(uint4)];
+  threadgroup T* a_tiles = reinterpret_cast<threadgroup T*>(memory);
+  threadgroup T* b_tiles = a_tiles + buffers * ATile::elements;
 
   const Starts starts(numbers, group.z);
   const uint row = group.y * tile_rows, column = group.x * tile_columns;
@@ -220,7 +232,8 @@ template <typename T, uint tile_rows, uint tile_columns, uint depth, uint simd_r
         next_b.fetch(b + (b_transposed ? long(k) : k * b_next), b_next, b_last, in_group);
         part.template multiply<ATile, BTile, a_transposed, b_transposed, depth>(
             a_part + current * ATile::elements, b_part + current * BTile::elements);
-        current ^= 1;
+        if (buffers == 1) threadgroup_barrier(mem_flags::mem_threadgroup);
+        current = (current + 1) % buffers;
         next_a.put(a_tiles + current * ATile::elements, in_group);
         next_b.put(b_tiles + current * BTile::elements, in_group);
         threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -231,6 +244,8 @@ template <typename T, uint tile_rows, uint tile_columns, uint depth, uint simd_r
         a_part + current * ATile::elements, b_part + current * BTile::elements);
     part.keep();
   }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  threadgroup float* staged = reinterpret_cast<threadgroup float*>(memory);
   part.write(staged + simd * 8 * part_columns, Results<T>(c, bias, residual, starts), numbers,
              row + part_row, column + part_column, lane);
 }
@@ -399,11 +414,21 @@ template <typename T, uint rows, uint width>
   TILES_OF(half, "vec4", 4, rows, columns, depth, high, wide)     \
   TILES_OF(bfloat, "scalar", 1, rows, columns, depth, high, wide) \
   TILES_OF(bfloat, "vec4", 4, rows, columns, depth, high, wide)
+// For elements of 16 bits alone: twice as many fit into threadgroup memory.
+#define NARROW_TILES(rows, columns, depth, high, wide)            \
+  TILES_OF(half, "scalar", 1, rows, columns, depth, high, wide)   \
+  TILES_OF(half, "vec4", 4, rows, columns, depth, high, wide)     \
+  TILES_OF(half, "vec8", 8, rows, columns, depth, high, wide)     \
+  TILES_OF(bfloat, "scalar", 1, rows, columns, depth, high, wide) \
+  TILES_OF(bfloat, "vec4", 4, rows, columns, depth, high, wide)   \
+  TILES_OF(bfloat, "vec8", 8, rows, columns, depth, high, wide)
 
 TILES(64, 64, 16, 2, 2)
 TILES(64, 32, 16, 2, 2)
 TILES(32, 64, 16, 2, 2)
 TILES(32, 32, 16, 2, 2)
+TILES(128, 64, 16, 2, 2)
+NARROW_TILES(128, 128, 32, 2, 2)
 
 // dots_<rows>_<form>_<dtype>, and columns.
 #define FEW_ROWS_OF(T, form, width, rows)                       \

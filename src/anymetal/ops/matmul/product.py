@@ -233,15 +233,23 @@ class Lines:
     step: int
     length: int
 
-    def in_vectors(self) -> bool:
-        """Whether all accesses of four neighbouring elements are whole and aligned."""
+    def in_vectors(self, width: int) -> bool:
+        """Whether all accesses of `width` neighbouring elements are whole and aligned."""
         steps = [*self.operand.batch, self.step if self.count > 1 else 0]
-        whole = self.length % 4 == 0 and all(step % 4 == 0 for step in steps)
-        return whole and aligned(self.operand.tensor)
+        whole = self.length % width == 0 and all(step % width == 0 for step in steps)
+        return whole and aligned(self.operand.tensor, width)
 
 
-def _width(*lines: Lines) -> int:
-    return 4 if all(each.in_vectors() for each in lines) else 1
+_FORMS = {8: "vec8", 4: "vec4", 1: "scalar"}
+
+
+def _width(*lines: Lines, largest: int = 4) -> int:
+    """How many neighbouring elements an access takes."""
+    return next(
+        width
+        for width in _FORMS
+        if width == 1 or (width <= largest and all(each.in_vectors(width) for each in lines))
+    )
 
 
 # --- which kernel ---------------------------------------------------------------------------------
@@ -293,12 +301,13 @@ class Launch:
         product, choice = self.product, self._tile_choice()
         rows, columns = choice.values["rows"], choice.values["columns"]
         layout = "tn" if product.a_is_transposed else "nt" if product.b_is_transposed else "nn"
-        name = f"tiles_{tile_name(choice)}_{layout}"
+        name = f"tiles_{tile_name(choice, product.c.tensor.dtype)}_{layout}"
         a, b = product.a, product.b
         m, n, k = product.m, product.n, product.k
         width = _width(
             Lines(a, k, a.column, m) if product.a_is_transposed else Lines(a, m, a.row, k),
             Lines(b, n, b.column, k) if product.b_is_transposed else Lines(b, k, b.row, n),
+            largest=choice.values.get("width", 4) if _is_narrow(choice) else 4,
         )
         groups = (-(-product.n // columns), -(-product.m // rows))
         self._kernel(name, width)(
@@ -363,21 +372,18 @@ class Launch:
     def _kernel(self, name: str, width: int) -> Callable[..., None]:
         output = self.product.c.tensor
         variants.record(self.operator, output.dtype, name, width)
-        form = "scalar" if width == 1 else "vec4"
-        return KERNELS.kernel(f"{name}_{form}_{SUFFIXES[output.dtype]}", output.device)
+        return KERNELS.kernel(f"{name}_{_FORMS[width]}_{SUFFIXES[output.dtype]}", output.device)
 
     def _arguments(self, depth: int = 1, split: int = 1) -> tuple[Any, ...]:
         numbers = self.product.numbers(self.epilogue, depth, split)
         return (*(operand.tensor for operand in self.product.operands), numbers)
 
 
-def tile_name(choice: Choice) -> str:
+def tile_name(choice: Choice, dtype: torch.dtype) -> str:
     """The tile that a policy asks for, as the kernels are named; an error where there is none."""
-    values = choice.values
-    high = values["simdgroup_rows"]
-    wide = choice.group_size // (SIMDGROUP * high)
-    asked = (values["rows"], values["columns"], values["depth"], high, wide)
-    tiles = _tiles_there()
+    asked = _tile(choice)
+    *_, high, wide = asked
+    tiles = _tiles_there("(?:NARROW_)?TILES" if dtype.itemsize == 2 else "TILES")
     if asked not in tiles or choice.group_size != SIMDGROUP * high * wide:
         known = "; ".join("{}x{}x{} in {}x{} simdgroups".format(*tile) for tile in tiles)
         raise PolicyError(
@@ -388,9 +394,22 @@ def tile_name(choice: Choice) -> str:
     return "{}x{}x{}_{}x{}".format(*asked)
 
 
+def _tile(choice: Choice) -> tuple[int, ...]:
+    """Rows, columns, steps along k, and simdgroups below and beside each other."""
+    values, high = choice.values, choice.values["simdgroup_rows"]
+    wide = choice.group_size // (SIMDGROUP * high)
+    return values["rows"], values["columns"], values["depth"], high, wide
+
+
+def _is_narrow(choice: Choice) -> bool:
+    """Whether a tile is there for elements of 16 bits alone, eight of which are one access."""
+    return _tile(choice) in _tiles_there("NARROW_TILES")
+
+
 @functools.cache
-def _tiles_there() -> list[tuple[int, ...]]:
-    lines = re.findall(r"^TILES\(([\d, ]+)\)$", KERNELS.text, re.MULTILINE)
+def _tiles_there(word: str) -> list[tuple[int, ...]]:
+    """The tiles that matmul.metal has instances of, by the macro that makes them."""
+    lines = re.findall(rf"^{word}\(([\d, ]+)\)$", KERNELS.text, re.MULTILINE)
     return [tuple(int(number) for number in line.split(",")) for line in lines]
 
 

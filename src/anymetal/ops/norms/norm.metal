@@ -20,6 +20,24 @@ inline typename Width<width>::type read(device const T* x, device const T* other
   return W::template rounded<T>(total);
 }
 
+// The same for an access that may be of eight elements.
+template <bool residual, uint width, typename T>
+inline void read(thread typename Access<width>::type* held, device const T* x,
+                 device const T* other, device T* sum, uint i) {
+  using Some = Access<width>;
+  Some::load(held, x + i);
+  if constexpr (residual) {
+    typename Some::type others[Some::parts];
+    Some::load(others, other + i);
+#pragma unroll
+    for (uint part = 0; part < Some::parts; ++part) held[part] += others[part];
+    Some::store(sum + i, held);
+#pragma unroll
+    for (uint part = 0; part < Some::parts; ++part)
+      held[part] = Some::Part::template rounded<T>(held[part]);
+  }
+}
+
 // The same without storing: the first element, as shift_of gives it.
 template <typename N, bool residual, typename T>
 inline float first_of(device const T* x, device const T* other, thread const Team& team) {
@@ -45,7 +63,8 @@ template <typename T, typename N, bool residual, bool alone, uint held_elements,
     uint2 in_grid [[thread_position_in_grid]], uint2 in_group [[thread_position_in_threadgroup]],
     uint2 group_size [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
-  using W = Width<width>;
+  using Some = Access<width>;
+  using V = typename Some::type;
   threadgroup float scratch[scratch_places];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   const uint row = in_grid.y;
@@ -54,33 +73,41 @@ template <typename T, typename N, bool residual, bool alone, uint held_elements,
   y += row * sizes.y;
   sum += row * sizes.y;
 
-  constexpr uint steps = held_elements / width;
-  using V = typename W::type;
-  V held[steps];
-  const bool whole = !residual && sizes.columns == steps * team.size * width;
+  constexpr uint accesses = held_elements / width;
+  V held[accesses * Some::parts];
+  const bool whole = !residual && sizes.columns == accesses * team.size * width;
   if (whole) {
     // Without branches: a conversion behind one waits for its load there.
 #pragma unroll
-    for (uint step = 0; step < steps; ++step)
-      held[step] = W::load(x + (step * team.size + team.index) * width);
+    for (uint i = 0; i < accesses; ++i)
+      Some::load(held + i * Some::parts, x + (i * team.size + team.index) * width);
   }
   const float shift = first_of<N, residual>(x, other, team);
   if (!whole) {
 #pragma unroll
-    for (uint step = 0; step < steps; ++step) {
-      const uint i = (step * team.size + team.index) * width;
-      held[step] = i < sizes.columns ? read<residual, width>(x, other, sum, i) : V(shift);
+    for (uint i = 0; i < accesses; ++i) {
+      const uint at = (i * team.size + team.index) * width;
+      thread V* here = held + i * Some::parts;
+      if (at < sizes.columns)
+        read<residual, width>(here, x, other, sum, at);
+      else
+        Some::fill(here, shift);
     }
   }
-  const Moments moments =
-      held_moments<N, alone, steps>(held, shift, width, sizes.columns, sizes.eps, team, scratch);
+  const Moments moments = held_moments<N, alone, accesses, Some::parts>(
+      held, shift, width, sizes.columns, sizes.eps, team, scratch);
 #pragma unroll
-  for (uint step = 0; step < steps; ++step) {
-    const uint i = (step * team.size + team.index) * width;
-    if (i >= sizes.columns) break;
-    const auto w = weight_at<N, width>(weight, row, i, sizes);
-    const auto b = bias_at<N, width>(bias, row, i, sizes);
-    W::store(y + i, result_of<N, T>(fma(held[step] * moments.reciprocal, w, b)));
+  for (uint i = 0; i < accesses; ++i) {
+    const uint at = (i * team.size + team.index) * width;
+    if (at >= sizes.columns) break;
+    V w[Some::parts], b[Some::parts];
+    weights_at<N, width>(w, weight, row, at, sizes);
+    biases_at<N, width>(b, bias, row, at, sizes);
+    thread V* here = held + i * Some::parts;
+#pragma unroll
+    for (uint part = 0; part < Some::parts; ++part)
+      here[part] = result_of<N, T>(fma(here[part] * moments.reciprocal, w[part], b[part]));
+    Some::store(y + at, here);
   }
 }
 
@@ -196,7 +223,20 @@ template <typename T, typename N, uint width>
   GROUP_NORM(group_norm, Group, word, width, T) \
   GROUP_NORM(group_norm_silu, GroupSilu, word, width, T)
 #define NORMS_OF_TYPE(T) NORMS("vec4_", 4, T) NORMS("scalar_", 1, T)
+// 16 bytes an access, where a row is held.
+#define EIGHT(name, N, residual, T)                                                         \
+  NORM_INSTANCE(#name "_single_group_16_vec8_" #T, norm_held<T, N, residual, false, 16, 8>) \
+  NORM_INSTANCE(#name "_single_group_32_vec8_" #T, norm_held<T, N, residual, false, 32, 8>)
+#define EIGHTS_OF_TYPE(T)                 \
+  EIGHT(rms_norm, Rms, false, T)          \
+  EIGHT(layer_norm, Layer, false, T)      \
+  EIGHT(add_rms_norm, Rms, true, T)       \
+  EIGHT(add_layer_norm, Layer, true, T)   \
+  EIGHT(group_norm, Group, false, T)      \
+  EIGHT(group_norm_silu, GroupSilu, false, T)
 
 NORMS_OF_TYPE(float)
 NORMS_OF_TYPE(half)
 NORMS_OF_TYPE(bfloat)
+EIGHTS_OF_TYPE(half)
+EIGHTS_OF_TYPE(bfloat)

@@ -54,9 +54,9 @@ class DenseRows:
     tensor: Tensor
     stride: int
 
-    def divides(self, rows: int) -> bool:
-        """Whether every row starts where a vector of four elements may."""
-        return aligned(self.tensor) and (rows == 1 or self.stride % 4 == 0)
+    def divides(self, rows: int, width: int) -> bool:
+        """Whether every row starts where a vector of `width` elements may."""
+        return aligned(self.tensor, width) and (rows == 1 or self.stride % width == 0)
 
 
 def rows_of(tensor: Tensor, split: int) -> DenseRows:
@@ -90,12 +90,18 @@ class Norm:
         rows, columns = self.sizes.rows, self.sizes.columns
         return plan_rows(self.operator, tensor, rows, columns, lambda choice: choice.values["held"])
 
-    def _width(self, plan: Plan, rows: list[DenseRows], parameters: list[Optional]) -> int:
-        """4 where rows, chunks and weights all divide into aligned vectors."""
-        even = self.sizes.columns % 4 == 0 and self.sizes.spatial % 4 == 0 and plan.chunk % 4 == 0
-        if self.sizes.spatial == 0:
-            even = even and all(p is None or aligned(p) for p in parameters)
-        return 4 if even and all(each.divides(self.sizes.rows) for each in rows) else 1
+    def _width(
+        self, widest: int, plan: Plan, rows: list[DenseRows], parameters: list[Optional]
+    ) -> int:
+        """8 or 4 where rows, chunks and weights all divide into aligned vectors of so many."""
+        for width in (8, 4):
+            lengths = (self.sizes.columns, self.sizes.spatial, plan.chunk)
+            even = width <= widest and not any(length % width for length in lengths)
+            if self.sizes.spatial == 0:
+                even = even and all(p is None or aligned(p, width) for p in parameters)
+            if even and all(each.divides(self.sizes.rows, width) for each in rows):
+                return width
+        return 1
 
     # --- forward ----------------------------------------------------------------------------------
 
@@ -115,7 +121,7 @@ class Norm:
         written = y if total is None else total
         other = residual or x
         dense = [DenseRows(tensor, columns) for tensor in (y, written)]
-        width = self._width(plan, [x, other, *dense], [weight, bias])
+        width = self._width(plan.widest, plan, [x, other, *dense], [weight, bias])
         variants.record(self.operator.name, x.tensor.dtype, plan.strategy, width)
         prefix = self.kind if residual is None else f"add_{self.kind}"
         sizes = replace(
@@ -196,7 +202,7 @@ class Norm:
     ) -> None:
         grad, extra, x = (each.tensor for each in inputs)
         sizes = found.sizes
-        width = self._width(plan, [*inputs, DenseRows(dx, sizes.columns)], [weight])
+        width = self._width(4, plan, [*inputs, DenseRows(dx, sizes.columns)], [weight])
         variants.record(self.operator.name, x.dtype, plan.strategy, width)
         prefix, tensors = f"{self.kind}_backward", [grad, extra, x, x if weight is None else weight]
         if plan.strategy in HELD:
@@ -235,7 +241,7 @@ class Norm:
             return
         block = self._rows_of_block(x.tensor)
         sizes = replace(found.sizes, block=block, blocks=-(-self.sizes.rows // block))
-        divides = grad.divides(sizes.rows) and x.divides(sizes.rows)
+        divides = grad.divides(sizes.rows, 4) and x.divides(sizes.rows, 4)
         width = 4 if sizes.columns % 4 == 0 and divides else 1
         variants.record(self.operator.name, x.tensor.dtype, "columns", width)
         sums = _floats(x.tensor, len(results) * sizes.blocks * sizes.columns)

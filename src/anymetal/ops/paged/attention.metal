@@ -244,6 +244,28 @@ inline void find_keys(thread Keys<rows>& keys, uint start, uint end, uint lane,
   simdgroup_barrier(mem_flags::mem_threadgroup);
 }
 
+// Keys or values that are on their way at the same time.
+constant constexpr uint at_once = 4;
+
+// Adds the scores of `some` keys from j on to those of the lanes that keep them.
+template <typename C, uint some, uint rows, uint steps, bool whole>
+inline void add_scores(thread typename Each<rows>::Floats& scores, uint j,
+                       thread const Rows<rows, steps>& all, thread const Keys<rows>& keys,
+                       device const typename C::storage* cache, uint size, uint lane) {
+  using Floats = typename Each<rows>::Floats;
+  float key[some][steps];
+#pragma unroll
+  for (uint k = 0; k < some; ++k)
+    load_head<C, steps, whole>(cache + keys.offsets[j + k].x, size, lane, key[k]);
+#pragma unroll
+  for (uint k = 0; k < some; ++k) {
+    Floats product = Floats(0.0f);
+    for (uint i = 0; i < steps; ++i) product = fma(all.query[i], Floats(key[k][i]), product);
+    const Floats score = simd_sum(product);
+    if (lane == j + k) scores = score;
+  }
+}
+
 // The scores of this lane's key.
 template <typename C, uint rows, uint steps, bool whole>
 inline typename Each<rows>::Floats scores_of(thread const Rows<rows, steps>& all,
@@ -252,14 +274,11 @@ inline typename Each<rows>::Floats scores_of(thread const Rows<rows, steps>& all
                                              uint lane) {
   using Floats = typename Each<rows>::Floats;
   Floats scores = Floats(0.0f);
-  for (uint j = 0; j < keys.count; ++j) {
-    float key[steps];
-    load_head<C, steps, whole>(cache + keys.offsets[j].x, size, lane, key);
-    Floats product = Floats(0.0f);
-    for (uint i = 0; i < steps; ++i) product = fma(all.query[i], Floats(key[i]), product);
-    const Floats score = simd_sum(product);
-    if (lane == j) scores = score;
-  }
+  uint j = 0;
+  for (; j + at_once <= keys.count; j += at_once)
+    add_scores<C, at_once, rows, steps, whole>(scores, j, all, keys, cache, size, lane);
+  for (; j < keys.count; ++j)
+    add_scores<C, 1, rows, steps, whole>(scores, j, all, keys, cache, size, lane);
   return scores;
 }
 
@@ -283,16 +302,29 @@ inline void weigh_keys(thread Rows<rows, steps>& all, thread const Keys<rows>& k
   simdgroup_barrier(mem_flags::mem_threadgroup);
 }
 
+template <typename C, uint some, uint rows, uint steps, bool whole>
+inline void add_some_values(uint j, thread Rows<rows, steps>& all, thread const Keys<rows>& keys,
+                            device const typename C::storage* cache, uint size, uint lane) {
+  using Floats = typename Each<rows>::Floats;
+  float value[some][steps];
+#pragma unroll
+  for (uint k = 0; k < some; ++k)
+    load_head<C, steps, whole>(cache + keys.offsets[j + k].y, size, lane, value[k]);
+#pragma unroll
+  for (uint k = 0; k < some; ++k) {
+    const Floats weight = keys.weights[j + k];
+    for (uint i = 0; i < steps; ++i) all.sums[i] = fma(weight, Floats(value[k][i]), all.sums[i]);
+  }
+}
+
 template <typename C, uint rows, uint steps, bool whole>
 inline void add_values(thread Rows<rows, steps>& all, thread const Keys<rows>& keys,
                        device const typename C::storage* cache, uint size, uint lane) {
-  using Floats = typename Each<rows>::Floats;
-  for (uint j = 0; j < keys.count; ++j) {
-    float value[steps];
-    load_head<C, steps, whole>(cache + keys.offsets[j].y, size, lane, value);
-    const Floats weight = keys.weights[j];
-    for (uint i = 0; i < steps; ++i) all.sums[i] = fma(weight, Floats(value[i]), all.sums[i]);
-  }
+  uint j = 0;
+  for (; j + at_once <= keys.count; j += at_once)
+    add_some_values<C, at_once, rows, steps, whole>(j, all, keys, cache, size, lane);
+  for (; j < keys.count; ++j)
+    add_some_values<C, 1, rows, steps, whole>(j, all, keys, cache, size, lane);
   simdgroup_barrier(mem_flags::mem_threadgroup);  // before the next keys take the place of these
 }
 

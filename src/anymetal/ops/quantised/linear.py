@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from anymetal.errors import PolicyError
 from anymetal.nouns import SIMDGROUP
 from anymetal.ops.declare import FLOATS, AnyOperator, Call, Cost, Gradients, operator, variants
 from anymetal.ops.declare.checks import check_dtype, check_like, check_shape, check_size
@@ -113,7 +114,12 @@ def _product(
 
 
 def _numbers(
-    weights: Weights, count: int, stride: int, bias: Optional, activation: str | None
+    weights: Weights,
+    count: int,
+    stride: int,
+    bias: Optional,
+    activation: str | None,
+    split: int = 1,
 ) -> dict[str, Any]:
     """`Numbers` of shared/packed.h."""
     return {
@@ -123,6 +129,7 @@ def _numbers(
         "group_size": weights.group_size,
         "activation": activation or "none",
         "has_bias": bias is not None,
+        "split": split,
         "stride": stride,
     }
 
@@ -138,8 +145,10 @@ def _matvec(
 ) -> None:
     rows, count, stride = x
     variants.record(operator.name, rows.dtype, "dots", WORD_BITS // weights.bits)
-    simdgroups = -(-weights.rows // MATVEC.constant("rows_of_simdgroup"))
+    split = choice.values["split"]
+    simdgroups = -(-weights.rows // MATVEC.constant("rows_of_simdgroup")) * split
     size = min(simdgroups * SIMDGROUP, choice.group_size)
+    _check_split(choice, size, split)
     groups = -(-simdgroups * SIMDGROUP // size)
     kind = f"{kind_of(weights.offsets)}_{weights.bits}_{weights.group_size // SIMDGROUP}"
     MATVEC.kernel(f"matvec_{kind}_{weights.instance(rows)}", rows.device)(
@@ -147,10 +156,19 @@ def _matvec(
         *weights.arguments,
         bias.contiguous() if bias is not None else rows,
         y,
-        _numbers(weights, count, stride, bias, activation),
+        _numbers(weights, count, stride, bias, activation, split),
         threads=(groups * size, count),  # whole threadgroups
         group_size=(size, 1),
     )
+
+
+def _check_split(choice: Choice, size: int, split: int) -> None:
+    most = MATVEC.constant("most_simdgroups")
+    if size // SIMDGROUP % split or (split > 1 and size > most * SIMDGROUP):
+        raise PolicyError(
+            f"{choice.origin}: split is {split}, which must divide the {size // SIMDGROUP}"
+            f" simdgroups of a threadgroup, at most {most}"
+        )
 
 
 def _tiles(

@@ -3,7 +3,8 @@
 //
 // For the first, a simdgroup takes `rows_of_simdgroup` neighbouring rows of W and walks along them
 // block by block. Lanes read neighbouring words and neighbouring activations, these once for all
-// rows; scales are the same for all lanes. For the second, a simdgroup walks down the rows of a
+// rows; scales are the same for all lanes. Several simdgroups may share the rows, each with every
+// so many-th block. For the second, a simdgroup walks down the rows of a
 // block, and its lanes need each other's sums for nothing.
 #include "shared/packed.h"
 
@@ -18,15 +19,15 @@ struct Row {
   device const Offset* offsets;
 };
 
-// Adds a group's part of a dot product to `before`: activations `x` times codes of `word` from
-// `first` on, `sum` the sum of these activations.
+// Adds a group's part of a dot product to `before`: activations `x`, times their codes' factors,
+// with the codes of `word` from `first` on; `sum` is the sum of the activations.
 template <typename Kind, uint bits, uint chunks, typename S, typename Offset>
 inline float with_group(float before, uint word, uint first, thread const float* x, float sum,
                         device const S* scales, device const Offset* offsets) {
-  float total = Packed<bits>::signed_code(word, first) * x[0];
+  float total = Packed<bits>::placed_code(word, first) * x[0];
 #pragma unroll
   for (uint i = 1; i < chunks; ++i) {
-    total = fma(Packed<bits>::signed_code(word, first + i), x[i], total);
+    total = fma(Packed<bits>::placed_code(word, first + i), x[i], total);
   }
   const float scale = float(*scales);
   if (Kind::shifted) before = fma(Kind::template shift<bits>(scale, offsets), sum, before);
@@ -46,7 +47,9 @@ template <typename T, typename S, typename Kind, uint bits, uint chunks>
                        uint lane [[thread_index_in_simdgroup]]) {
   using Offset = typename Kind::template Offset<S>;
   constexpr uint groups = Packed<bits>::chunks / chunks;  // of a block
-  const uint first = (group.x * simdgroups + simd) * rows_of_simdgroup;
+  threadgroup float parts[most_simdgroups * rows_of_simdgroup];
+  const uint split = numbers.split, part = simd % split;
+  const uint first = (group.x * (simdgroups / split) + simd / split) * rows_of_simdgroup;
   const uint rows = numbers.rows, columns = numbers.columns;
   x += group.y * numbers.stride + lane;
 
@@ -61,17 +64,18 @@ template <typename T, typename S, typename Kind, uint bits, uint chunks>
 
   float totals[rows_of_simdgroup] = {};
   const uint blocks = columns / Packed<bits>::columns;
-  for (uint block = 0; block < blocks; ++block) {
+  for (uint block = part; block < blocks; block += split) {
     float values[Packed<bits>::chunks];
     float sums[groups] = {};
 #pragma unroll
     for (uint i = 0; i < Packed<bits>::chunks; ++i) {
-      values[i] = float(x[block * Packed<bits>::columns + i * 32]);
-      if (Kind::shifted) sums[i / chunks] += values[i];
+      const float value = float(x[block * Packed<bits>::columns + i * 32]);
+      if (Kind::shifted) sums[i / chunks] += value;
+      values[i] = value * Packed<bits>::placed_factor(i);
     }
 #pragma unroll
     for (uint r = 0; r < rows_of_simdgroup; ++r) {
-      const uint word = Packed<bits>::turned(row[r].words[block * 32 + lane]);
+      const uint word = row[r].words[block * 32 + lane];
 #pragma unroll
       for (uint g = 0; g < groups; ++g) {
         totals[r] = with_group<Kind, bits, chunks>(totals[r], word, g * chunks, values + g * chunks,
@@ -82,19 +86,21 @@ template <typename T, typename S, typename Kind, uint bits, uint chunks>
   }
 
   // The end of a row, less than a block.
-  const uint left = (columns - blocks * Packed<bits>::columns) / (32 * chunks);
+  const uint left =
+      part == 0 ? (columns - blocks * Packed<bits>::columns) / (32 * chunks) : 0;
   for (uint g = 0; g < left; ++g) {
     const uint at = blocks * groups + g;
     float values[chunks];
     float sum = 0.0f;
 #pragma unroll
     for (uint i = 0; i < chunks; ++i) {
-      values[i] = float(x[(at * chunks + i) * 32]);
-      sum += values[i];
+      const float value = float(x[(at * chunks + i) * 32]);
+      sum += value;
+      values[i] = value * Packed<bits>::placed_factor(g * chunks + i);
     }
 #pragma unroll
     for (uint r = 0; r < rows_of_simdgroup; ++r) {
-      const uint word = Packed<bits>::turned(row[r].words[blocks * 32 + lane]);
+      const uint word = row[r].words[blocks * 32 + lane];
       totals[r] = with_group<Kind, bits, chunks>(totals[r], word, g * chunks, values, sum,
                                                  row[r].scales + at, row[r].offsets + at);
     }
@@ -106,6 +112,13 @@ template <typename T, typename S, typename Kind, uint bits, uint chunks>
   for (uint r = 0; r < rows_of_simdgroup; ++r) {
     const float total = simd_sum(totals[r]);
     if (lane == r) mine = total;
+  }
+  if (split > 1) {
+    if (lane < rows_of_simdgroup) parts[simd * rows_of_simdgroup + lane] = mine;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (part != 0) return;
+    for (uint i = 1; i < split; ++i)
+      if (lane < rows_of_simdgroup) mine += parts[(simd + i) * rows_of_simdgroup + lane];
   }
   if (lane < rows_of_simdgroup && first + lane < rows) {
     if (numbers.has_bias) mine += float(bias[first + lane]);

@@ -74,6 +74,8 @@ struct Walk {
   uint whole_first;
   uint whole_end;
   uint end;
+
+  bool at_edge(uint tile) const { return tile < whole_first || tile >= whole_end; }
 };
 
 // Ranges never move back from one row to the next: those of a block's first and last row suffice.
@@ -165,10 +167,10 @@ inline Lane lane_of(uint lane) {
   return {(lane / 4 & 4) + lane / 2 % 4, (lane / 4 & 2) * 2 + lane % 2 * 2};
 }
 
-// Over the four lanes that hold one row.
+// Over the four lanes that hold one row. A NaN need not show: the sum of weights has it.
 inline float row_max(float value) {
-  value = max(value, simd_shuffle_xor(value, 1));
-  return max(value, simd_shuffle_xor(value, 8));
+  value = fast::max(value, simd_shuffle_xor(value, 1));
+  return fast::max(value, simd_shuffle_xor(value, 8));
 }
 inline float row_sum(float value) {
   value += simd_shuffle_xor(value, 1);
@@ -206,14 +208,21 @@ inline void clear_rows(thread simdgroup_float8x8* rows) {
 
 // --- tiles ---------------------------------------------------------------------------------------
 
-// One to four neighbouring elements.
+// One to four neighbouring elements, or eight of 16 bits.
 template <typename T, uint count>
 struct Chunk {
   using type = vec<T, count>;
+  static type zero() { return type(T(0)); }
 };
 template <typename T>
 struct Chunk<T, 1> {
   using type = T;
+  static T zero() { return T(0); }
+};
+template <typename T>
+struct Chunk<T, 8> {
+  using type = uint4;
+  static uint4 zero() { return uint4(0); }
 };
 
 // Rows of a tile lie so far apart that columns of neighbouring rows are in different banks.
@@ -235,14 +244,19 @@ struct Team {
 };
 
 // Rows of a tensor into threadgroup memory, zeros where it has none. A simdgroup takes a row, its
-// lanes neighbouring elements. `ragged` where a row may have fewer columns than the tile.
+// lanes neighbouring elements, or several short rows. `ragged` where a row may have fewer columns
+// than the tile.
 template <uint rows, uint width, bool ragged, uint count, typename T>
 inline void load_tile(threadgroup T* tile, device const T* from, long stride, uint present,
                       uint columns, thread const Team& team) {
   using Elements = typename Chunk<T, count>::type;
-  for (uint row = team.simd; row < rows; row += team.simds) {
-    for (uint column = team.lane * count; column < width; column += 32 * count) {
-      Elements value = Elements(T(0));
+  constexpr uint row_lanes = width / count < 32 ? width / count : 32;
+  constexpr uint rows_at_once = 32 / row_lanes;
+  const uint first = team.lane % row_lanes * count;
+  for (uint row = team.simd * rows_at_once + team.lane / row_lanes; row < rows;
+       row += team.simds * rows_at_once) {
+    for (uint column = first; column < width; column += row_lanes * count) {
+      Elements value = Chunk<T, count>::zero();
       if (row < present && (!ragged || column < columns))
         value = *reinterpret_cast<device const Elements*>(from + row * stride + column);
       *reinterpret_cast<threadgroup Elements*>(tile + row * tile_stride<T, width>() + column) =
@@ -251,38 +265,83 @@ inline void load_tile(threadgroup T* tile, device const T* from, long stride, ui
   }
 }
 
-// rows * transposed(tile rows): the products of eight rows with eight rows of a tile. Four sums
-// side by side round less than one long one, and do not wait for each other.
-template <uint width, typename T>
-inline simdgroup_float8x8 products(thread const simdgroup_matrix<T, 8, 8>* rows,
-                                   threadgroup const T* tile) {
+// The same in two steps, for a number of simdgroups that the compiler knows: what was fetched waits
+// in registers. The rows begin with `first` of `present`, which is one of them.
+template <typename T, uint rows, uint width, bool ragged, uint count, uint simds>
+struct HeldTile {
+  using Elements = typename Chunk<T, count>::type;
+  static constexpr constant uint step = simds * 32 * count;
+  static constexpr constant uint steps = (rows * width + step - 1) / step;
+  Elements held[steps];
+
+  static uint place(uint i, thread const Team& team) {
+    return i * step + (team.simd * 32 + team.lane) * count;
+  }
+
+  void fetch(device const T* from, uint first, uint present, long stride, uint columns,
+             thread const Team& team) {
+#pragma unroll
+    for (uint i = 0; i < steps; ++i) {
+      const uint row = first + place(i, team) / width, column = place(i, team) % width;
+      const bool there = row < present && (!ragged || column < columns);
+      const long at = there ? row * stride + column : first * stride;
+      const Elements value = *reinterpret_cast<device const Elements*>(from + at);
+      held[i] = there ? value : Chunk<T, count>::zero();
+    }
+  }
+
+  void put(threadgroup T* tile, thread const Team& team) const {
+#pragma unroll
+    for (uint i = 0; i < steps; ++i) {
+      const uint at = place(i, team);
+      if (rows * width % step == 0 || at < rows * width)
+        *reinterpret_cast<threadgroup Elements*>(
+            tile + at / width * tile_stride<T, width>() + at % width) = held[i];
+    }
+  }
+};
+
+// rows * transposed(tile rows): the products of blocks of eight rows with eight rows of a tile. Four
+// sums side by side round less than one long one, and do not wait for each other.
+template <uint width, uint blocks, typename T>
+inline void products(thread simdgroup_float8x8* results,
+                     thread const simdgroup_matrix<T, 8, 8> (*rows)[width / 8],
+                     threadgroup const T* tile) {
   constexpr uint parts = 4;
-  simdgroup_float8x8 sums[parts];
-  clear_rows<parts * 8>(sums);
+  simdgroup_float8x8 sums[blocks][parts];
+#pragma unroll
+  for (uint b = 0; b < blocks; ++b) clear_rows<parts * 8>(sums[b]);
 #pragma unroll
   for (uint i = 0; i < width / 8; i += parts) {
 #pragma unroll
     for (uint part = 0; part < parts; ++part) {
       simdgroup_matrix<T, 8, 8> columns;
       simdgroup_load(columns, tile + (i + part) * 8, tile_stride<T, width>(), ulong2(0), true);
-      simdgroup_multiply_accumulate(sums[part], rows[i + part], columns, sums[part]);
+#pragma unroll
+      for (uint b = 0; b < blocks; ++b)
+        simdgroup_multiply_accumulate(sums[b][part], rows[b][i + part], columns, sums[b][part]);
     }
   }
 #pragma unroll
-  for (uint e = 0; e < 2; ++e)
-    sums[0].thread_elements()[e] = (sums[0].thread_elements()[e] + sums[1].thread_elements()[e]) +
-                                   (sums[2].thread_elements()[e] + sums[3].thread_elements()[e]);
-  return sums[0];
+  for (uint b = 0; b < blocks; ++b)
+#pragma unroll
+    for (uint e = 0; e < 2; ++e)
+      results[b].thread_elements()[e] =
+          (sums[b][0].thread_elements()[e] + sums[b][1].thread_elements()[e]) +
+          (sums[b][2].thread_elements()[e] + sums[b][3].thread_elements()[e]);
 }
 
-// sums += weights * tile rows
-template <uint width, typename T>
-inline void add_products(thread simdgroup_float8x8* sums, simdgroup_float8x8 weights,
+// sums += weights * tile rows, for blocks of eight rows.
+template <uint width, uint blocks, typename W, typename T>
+inline void add_products(thread simdgroup_float8x8 (*sums)[width / 8],
+                         thread const simdgroup_matrix<W, 8, 8>* weights,
                          threadgroup const T* tile) {
 #pragma unroll
   for (uint i = 0; i < width / 8; ++i) {
     simdgroup_matrix<T, 8, 8> columns;
     simdgroup_load(columns, tile + i * 8, tile_stride<T, width>());
-    simdgroup_multiply_accumulate(sums[i], weights, columns, sums[i]);
+#pragma unroll
+    for (uint b = 0; b < blocks; ++b)
+      simdgroup_multiply_accumulate(sums[b][i], weights[b], columns, sums[b][i]);
   }
 }

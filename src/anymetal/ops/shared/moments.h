@@ -77,6 +77,37 @@ inline typename Width<width>::type bias_at(device const T* bias, uint row, uint 
   return parameter<N, width>(bias, row, i, sizes);
 }
 
+// The same for an access that may be of eight elements.
+template <typename N, uint width, typename T>
+inline void parameters(thread typename Access<width>::type* found, device const T* values, uint row,
+                       uint i, constant Sizes& sizes) {
+  using Some = Access<width>;
+  if constexpr (!N::grouped) {
+    Some::load(found, values + i);
+  } else {
+#pragma unroll
+    for (uint part = 0; part < Some::parts; ++part)
+      found[part] = parameter<N, Some::step>(values, row, i + part * Some::step, sizes);
+  }
+}
+
+template <typename N, uint width, typename T>
+inline void weights_at(thread typename Access<width>::type* found, device const T* weight, uint row,
+                       uint i, constant Sizes& sizes) {
+  using Some = Access<width>;
+  if (!sizes.has_weight) return Some::fill(found, 1.0f);
+  parameters<N, width>(found, weight, row, i, sizes);
+#pragma unroll
+  for (uint part = 0; part < Some::parts; ++part) found[part] += sizes.offset;
+}
+
+template <typename N, uint width, typename T>
+inline void biases_at(thread typename Access<width>::type* found, device const T* bias, uint row,
+                      uint i, constant Sizes& sizes) {
+  if (!sizes.has_bias) return Access<width>::fill(found, 0.0f);
+  parameters<N, width>(found, bias, row, i, sizes);
+}
+
 // --- moments -------------------------------------------------------------------------------------
 
 // The moments of a row: x - shift has this mean, and the row is divided by its deviation.
@@ -138,27 +169,28 @@ inline Moments finished(float shift, float2 mean_and_squares, uint columns, floa
 
 // All moments below end with a sum in half 1 of the scratch memory.
 
-// The moments of a row that the team holds, `steps` vectors a thread: two passes over registers,
-// which leave there the differences from the mean. Past the end of the row stands `shift`.
-template <typename N, bool alone, uint steps, typename V>
+// The moments of a row that the team holds, `accesses` of `width` elements a thread, each of `parts`
+// vectors: two passes over registers, which leave there the differences from the mean. Past the end
+// of the row stands `shift`.
+template <typename N, bool alone, uint accesses, uint parts = 1, typename V>
 inline Moments held_moments(thread V* held, float shift, uint width, uint columns, float eps,
                             thread const Team& team, threadgroup float* scratch) {
   float mean = 0.0f;
   if constexpr (N::centred) {
     V sum = V(0.0f);
 #pragma unroll
-    for (uint step = 0; step < steps; ++step) {
-      held[step] -= shift;
-      sum += held[step];
+    for (uint i = 0; i < accesses * parts; ++i) {
+      held[i] -= shift;
+      sum += held[i];
     }
     mean = team_sum<alone, 0>(sum_of(sum), team, scratch) / float(columns);
   }
   V squares = V(0.0f);
 #pragma unroll
-  for (uint step = 0; step < steps; ++step) {
-    if constexpr (N::centred) held[step] -= mean;
-    if ((step * team.size + team.index) * width < columns)
-      squares = fma(held[step], held[step], squares);
+  for (uint i = 0; i < accesses * parts; ++i) {
+    if constexpr (N::centred) held[i] -= mean;
+    if ((i / parts * team.size + team.index) * width < columns)
+      squares = fma(held[i], held[i], squares);
   }
   const float total = team_sum<alone, 1>(sum_of(squares), team, scratch);
   return finished(shift, float2(mean, total), columns, eps);

@@ -28,6 +28,17 @@ struct Packed {
   static float signed_code(uint turned, uint i) {
     return float(int(turned << (32 - bits * (i + 1))) >> (32 - bits));
   }
+
+  // code - middle times 2^at, exactly, where a code stands `at` bits high in its half of the word:
+  // bits of a mantissa are a number without a conversion, which many GPUs do slowly.
+  static uint height(uint i) { return bits * i % 16; }
+  static float placed_code(uint word, uint i) {
+    const uint half_of_word = bits * i < 16 ? word : word >> 16;
+    const uint mantissa = half_of_word & (largest << height(i));
+    return as_type<float>(0x4b000000u | mantissa) - float(0x800000u + (middle << height(i)));
+  }
+  // What takes the 2^at away again.
+  static float placed_factor(uint i) { return 1.0f / float(1u << height(i)); }
 };
 
 // `value` is a weight, rounded once; `shift` makes it scale * (code - middle) + shift.
@@ -85,6 +96,7 @@ struct Numbers {
   uint group_size;
   Activation activation;
   bool has_bias;
+  uint split;   // simdgroups that share rows of weights, where each has a part of the columns
   long stride;  // between rows of activations
 };
 

@@ -111,8 +111,9 @@ template <typename A, typename Y, typename Step, uint steps, bool vectors>
                           Step::held_result(state, first[i], second[i]));
 }
 
-// A threadgroup a row, which stays in registers.
-template <typename A, typename Y, typename Step, uint steps, bool vectors>
+// A threadgroup a row, which stays in registers. With `eight` two steps of a thread are neighbours
+// and one access, and so is their result: the length is a multiple of 8, rows are aligned to that.
+template <typename A, typename Y, typename Step, uint steps, bool vectors, bool eight>
 [[kernel]] void single_group(device const A* a [[buffer(0)]], device const A* b [[buffer(1)]],
                              device Y* y [[buffer(2)]], constant ReducedRows& rows [[buffer(3)]],
                              uint2 group [[threadgroup_position_in_grid]],
@@ -126,9 +127,27 @@ template <typename A, typename Y, typename Step, uint steps, bool vectors>
   b += group.y * rows.strides[1];
   y += group.y * rows.strides[2];
   float4 first[steps], second[steps];
-  if (vectors && sizeof(A) == 2 && rows.columns == steps * threads.x * 4) {
-    // A conversion behind a branch waits for its load there; without branches the loads of all
-    // steps are on their way at once.
+  // A conversion behind a branch waits for its load there; without branches the loads of all steps
+  // are on their way at once.
+  if (eight && rows.columns == steps * threads.x * 4) {
+#pragma unroll
+    for (uint i = 0; i < steps; i += 2) {
+      const uint at = (i / 2 * threads.x + in_group) * 8;
+      Access<8>::load(first + i, a + at);
+      Access<8>::load(second + i, b + at);
+    }
+  } else if (eight) {
+#pragma unroll
+    for (uint i = 0; i < steps; i += 2) {
+      const uint at = (i / 2 * threads.x + in_group) * 8;
+      Access<8>::fill(first + i, Step::outside());
+      Access<8>::fill(second + i, Step::outside());
+      if (at < rows.columns) {
+        Access<8>::load(first + i, a + at);
+        Access<8>::load(second + i, b + at);
+      }
+    }
+  } else if (vectors && sizeof(A) == 2 && rows.columns == steps * threads.x * 4) {
 #pragma unroll
     for (uint i = 0; i < steps; ++i) {
       const uint at = (i * threads.x + in_group) * 4;
@@ -146,6 +165,16 @@ template <typename A, typename Y, typename Step, uint steps, bool vectors>
   const float2 own = Step::template add_all<steps>(first, second, steps);
   const float2 all = merge_threadgroup<Step>(own, partial, lane, simd, simds);
   const float2 state = Step::of_held(own, Step::finish(all));
+  if (eight) {
+#pragma unroll
+    for (uint i = 0; i < steps; i += 2) {
+      const uint at = (i / 2 * threads.x + in_group) * 8;
+      if (at >= rows.columns) break;
+      Eight::store(y + at, Step::held_result(state, first[i], second[i]),
+                   Step::held_result(state, first[i + 1], second[i + 1]));
+    }
+    return;
+  }
 #pragma unroll
   for (uint i = 0; i < steps; ++i)
     store_four<vectors>(y, four_of<vectors>(i, in_group, threads.x, rows.columns),
@@ -290,15 +319,22 @@ template <typename A, typename Y, typename Step>
            single_simdgroup<A, Y, Step<Y>, 2, vectors>)                                       \
   INSTANCE(op "_single_simdgroup_4_" form "_" #A "_" #Y,                                      \
            single_simdgroup<A, Y, Step<Y>, 4, vectors>)                                       \
-  INSTANCE(op "_single_group_2_" form "_" #A "_" #Y, single_group<A, Y, Step<Y>, 2, vectors>) \
-  INSTANCE(op "_single_group_4_" form "_" #A "_" #Y, single_group<A, Y, Step<Y>, 4, vectors>) \
-  INSTANCE(op "_single_group_8_" form "_" #A "_" #Y, single_group<A, Y, Step<Y>, 8, vectors>) \
+  INSTANCE(op "_single_group_2_" form "_" #A "_" #Y,                                          \
+           single_group<A, Y, Step<Y>, 2, vectors, false>)                                    \
+  INSTANCE(op "_single_group_4_" form "_" #A "_" #Y,                                          \
+           single_group<A, Y, Step<Y>, 4, vectors, false>)                                    \
+  INSTANCE(op "_single_group_8_" form "_" #A "_" #Y,                                          \
+           single_group<A, Y, Step<Y>, 8, vectors, false>)                                    \
   INSTANCE(op "_looped_" form "_" #A "_" #Y, looped<A, Y, Step<Y>, vectors>)                  \
   INSTANCE(op "_two_phase_write_" form "_" #A "_" #Y, two_phase_write<A, Y, Step<Y>, vectors>)
 #define STRATEGIES(op, Step, A, Y)       \
   FORMS(op, Step, A, Y, "vec4", true)    \
   FORMS(op, Step, A, Y, "scalar", false) \
   INSTANCE(op "_columns_" #A "_" #Y, columns<A, Y, Step<Y>>)
+// 16 bytes an access, where a row is held.
+#define EIGHT(op, Step, A)                                                                    \
+  INSTANCE(op "_single_group_4_vec8_" #A "_" #A, single_group<A, A, Step<A>, 4, true, true>) \
+  INSTANCE(op "_single_group_8_vec8_" #A "_" #A, single_group<A, A, Step<A>, 8, true, true>)
 #define REDUCE(op, Step, A)                                                         \
   INSTANCE(op "_two_phase_reduce_vec4_" #A, two_phase_reduce<A, Step<float>, true>) \
   INSTANCE(op "_two_phase_reduce_scalar_" #A, two_phase_reduce<A, Step<float>, false>)
@@ -306,6 +342,8 @@ template <typename A, typename Y, typename Step>
   STRATEGIES(op, Step, float, float)   \
   STRATEGIES(op, Step, half, half)     \
   STRATEGIES(op, Step, bfloat, bfloat) \
+  EIGHT(op, Step, half)                \
+  EIGHT(op, Step, bfloat)              \
   REDUCE(op, Step, float)              \
   REDUCE(op, Step, half)               \
   REDUCE(op, Step, bfloat)

@@ -71,12 +71,57 @@ struct Eight {
   }
 };
 
+// One access of one, four or eight elements, as vectors of up to four.
+template <uint width>
+struct Access {
+  using Part = Width<width>;
+  using type = typename Part::type;
+  static constexpr constant uint parts = 1;
+  static constexpr constant uint step = width;
+
+  template <typename T>
+  static void load(thread type* values, device const T* from) {
+    values[0] = Part::load(from);
+  }
+  template <typename T>
+  static void store(device T* to, thread const type* values) {
+    Part::store(to, values[0]);
+  }
+  static void fill(thread type* values, float value) { values[0] = type(value); }
+};
+template <>
+struct Access<8> {
+  using Part = Width<4>;
+  using type = float4;
+  static constexpr constant uint parts = 2;
+  static constexpr constant uint step = 4;
+
+  template <typename T>
+  static void load(thread float4* values, device const T* from) {
+    const Eight eight = Eight::load(from);
+    values[0] = eight.low;
+    values[1] = eight.high;
+  }
+  template <typename T>
+  static void store(device T* to, thread const float4* values) {
+    Eight::store(to, values[0], values[1]);
+  }
+  static void fill(thread float4* values, float value) { values[0] = values[1] = float4(value); }
+};
+
 inline float sum_of(float value) { return value; }
 inline float sum_of(float4 value) { return (value.x + value.y) + (value.z + value.w); }
 inline float largest_of(float value) { return value; }
 // A NaN need not show.
 inline float largest_of(float4 value) {
   return fast::max(fast::max(value.x, value.y), fast::max(value.z, value.w));
+}
+
+// The largest of a simdgroup, by the order that integers of the same bits have: many GPUs reduce
+// integers faster than floats. A NaN need not show, 0 is larger than -0.
+inline int ordered(int bits) { return bits ^ (bits >> 31 & 0x7fffffff); }
+inline float largest_of_simdgroup(float value) {
+  return as_type<float>(ordered(simd_max(ordered(as_type<int>(value)))));
 }
 
 // A long sum that does not lose the small values: what each addition rounds away is added later.

@@ -47,7 +47,7 @@ struct Forward {
   static float2 of_held(float2 own, float2 state) {
     if (logarithm) return state;
     const bool zeros = own.x == -INFINITY && state.x != -INFINITY;
-    return float2(0.0f, (zeros ? 0.0f : exp(own.x - state.x)) * state.y);
+    return float2(0.0f, (zeros ? 0.0f : Exact::exponential(own.x - state.x)) * state.y);
   }
   static float4 held_result(float2 state, float4 x, float4) {
     return logarithm ? (x - state.x) - state.y : x * state.y;
@@ -58,8 +58,8 @@ struct Forward {
     return float2(largest, a.y * exp(a.x - base) + b.y * exp(b.x - base));
   }
   static float2 merge_simdgroup(float2 state) {
-    const float largest = simd_max(state.x);
-    return float2(largest, simd_sum(state.y * exp(state.x - base_of(largest))));
+    const float largest = largest_of_simdgroup(state.x);
+    return float2(largest, simd_sum(state.y * Exact::exponential(state.x - base_of(largest))));
   }
   static float2 finish(float2 state) {
     return float2(state.x, logarithm ? log(state.y) : 1.0f / state.y);

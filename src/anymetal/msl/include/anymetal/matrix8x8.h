@@ -20,7 +20,9 @@ AM_INLINE unsigned am_matrix_pair(unsigned lane) {
   return am_matrix_row(lane) * 4 + am_matrix_column(lane) / 2;
 }
 
-// am_matrix_multiply<R>(a, b, c): this lane's two elements of a * b + c. Each target's own.
+// Each target's own. am_matrix_multiply<R>(a, b, c): this lane's two elements of a * b + c.
+// am_matrix_loaded(matrix, elements_per_row, transposed, own): those of a matrix in memory, where
+// `own` are the ones that this lane has read by itself.
 #include <anymetal/matrix_product.h>
 
 #pragma float_control(pop)

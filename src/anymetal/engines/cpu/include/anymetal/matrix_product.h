@@ -27,6 +27,11 @@ AM_INLINE void am_matrix_compute(const A* a, const B* b, const C* c, R* out) {
   }
 }
 
+template <class T>
+AM_INLINE metal::vec<T, 2> am_matrix_loaded(const T*, unsigned long, bool, metal::vec<T, 2> own) {
+  return own;
+}
+
 // The three matrices while they are gathered.
 template <class A, class B, class C>
 struct am_matrix_operands {

@@ -2,57 +2,65 @@
 // sums in a way of their own; for others in the documented order, each lane fetching its row and
 // its columns.
 //
-// All 32 lanes must be there. The lower half of the 16x8 tile that the hardware multiplies is zero.
+// All 32 lanes must be there. Products and loads are calls that the engine answers once all is
+// inlined (engines/cuda/matrices): it sees which products share an operand or follow each other, and
+// gives the hardware four of them at once.
 #pragma once
 #include <anymetal/lanes.h>
 
-// Marks the kernel for the engine: lanes lie as tiles.
-extern "C" __attribute__((const)) unsigned am_tile(unsigned word);
+// A product makes the kernel's lanes lie as tiles (anymetal/machine.h).
+typedef float am_float_pair __attribute__((ext_vector_type(2)));
+extern "C" __attribute__((const)) am_float_pair am_product_half(unsigned a, unsigned b, float c0,
+                                                                float c1);
+extern "C" __attribute__((const)) am_float_pair am_product_bfloat(unsigned a, unsigned b, float c0,
+                                                                  float c1);
+extern "C" __attribute__((const)) am_float_pair am_product_float(float a0, float a1, float b0,
+                                                                 float b1, float c0, float c1);
+// The lane's word of a matrix of 16-bit elements, which is `own`; the engine may fetch it in another
+// way from `matrix`, whose rows (or columns, where it is transposed) lie `row_bytes` apart.
+extern "C" __attribute__((pure)) unsigned am_matrix_word(const void* matrix,
+                                                         unsigned long row_bytes, bool transposed,
+                                                         unsigned own);
+
+// The same for the two elements of a matrix of floats.
+extern "C" __attribute__((pure)) am_float_pair am_matrix_pair(const void* matrix,
+                                                              unsigned long row_bytes,
+                                                              bool transposed, float own0,
+                                                              float own1);
 
 template <class T>
 AM_INLINE unsigned am_pair_word(metal::vec<T, 2> pair) {
   T elements[2] = {pair[0], pair[1]};
   unsigned word;
   __builtin_memcpy(&word, elements, sizeof(word));
-  return am_tile(word);
+  return word;
 }
 
-// The two 16-bit elements of each lane multiplied: {row, row}, accumulated in c0 and c1.
 template <class T>
-AM_INLINE void am_multiply_tiles(unsigned a, unsigned b, float& c0, float& c1) {
-  unsigned zero = 0, columns;
-  float low0 = 0, low1 = 0, none0, none1;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(columns) : "r"(b));
-#define AM_MMA(TYPE)                                                 \
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32." TYPE "." TYPE \
-               ".f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%8,%9,%10};"  \
-               : "=f"(c0), "=f"(c1), "=f"(none0), "=f"(none1)        \
-               : "r"(a), "r"(zero), "r"(columns), "f"(c0), "f"(c1), "f"(low0), "f"(low1))
-  if constexpr (__is_same(T, half))
-    AM_MMA("f16");
-  else
-    AM_MMA("bf16");
-#undef AM_MMA
+AM_INLINE metal::vec<T, 2> am_matrix_loaded(const T* matrix, unsigned long elements_per_row,
+                                            bool transposed, metal::vec<T, 2> own) {
+  unsigned long row_bytes = elements_per_row * sizeof(T);
+  if constexpr (sizeof(T) == 2) {
+    unsigned word = am_matrix_word(matrix, row_bytes, transposed, am_pair_word(own));
+    T elements[2];
+    __builtin_memcpy(elements, &word, sizeof(word));
+    return metal::vec<T, 2>(elements[0], elements[1]);
+  } else {
+    am_float_pair pair = am_matrix_pair(matrix, row_bytes, transposed, own[0], own[1]);
+    return metal::vec<T, 2>(pair[0], pair[1]);
+  }
 }
 
 template <class R, class A, class B, class C>
 AM_INLINE metal::vec<R, 2> am_matrix_multiply(metal::vec<A, 2> a, metal::vec<B, 2> b,
                                               metal::vec<C, 2> c) {
   float c0 = float(c[0]), c1 = float(c[1]);
-  if constexpr (sizeof(A) == 2 && __is_same(A, B)) {
-    am_multiply_tiles<A>(am_pair_word(a), am_pair_word(b), c0, c1);
-  } else {
-    unsigned lane = am_lane(), column = lane & 9;  // the bits of a lane that say its columns
-    unsigned row = lane & 22;
-    float a0 = float(a[0]), a1 = float(a[1]), b0 = float(b[0]), b1 = float(b[1]);
-#pragma clang loop unroll(full)
-    for (unsigned k = 0; k < 8; ++k) {
-      unsigned pair = (k >> 2 & 1) << 3 | (k >> 1 & 1);  // the lane bits of column k
-      unsigned line = (k >> 2 & 1) << 4 | (k & 3) << 1;  // the lane bits of row k
-      float factor = am_shuffled(k & 1 ? a1 : a0, row | pair, ~0u);
-      c0 = __builtin_fmaf(factor, am_shuffled(b0, line | column, ~0u), c0);
-      c1 = __builtin_fmaf(factor, am_shuffled(b1, line | column, ~0u), c1);
-    }
-  }
-  return metal::vec<R, 2>(R(c0), R(c1));
+  am_float_pair sum;
+  if constexpr (sizeof(A) == 2 && __is_same(A, B) && __is_same(A, half))
+    sum = am_product_half(am_pair_word(a), am_pair_word(b), c0, c1);
+  else if constexpr (sizeof(A) == 2 && __is_same(A, B))
+    sum = am_product_bfloat(am_pair_word(a), am_pair_word(b), c0, c1);
+  else
+    sum = am_product_float(float(a[0]), float(a[1]), float(b[0]), float(b[1]), c0, c1);
+  return metal::vec<R, 2>(R(sum[0]), R(sum[1]));
 }

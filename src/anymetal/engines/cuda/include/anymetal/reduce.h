@@ -29,8 +29,36 @@ AM_INLINE Wide am_reduce_step(Wide part, Wide nothing, unsigned distance, unsign
   return lane & distance ? Operation::apply(other, part) : Operation::apply(part, other);
 }
 
+// Whether redux.sync has an operation: on integers of 32 bits, in any order.
+template <class Operation, class T>
+constexpr bool am_has_redux =
+    (__is_same(T, int) || __is_same(T, unsigned)) && !__is_same(Operation, am_product);
+
+template <class Operation, class T>
+AM_INLINE T am_redux(T value) {
+  unsigned mask = __nvvm_activemask();
+  if constexpr (__is_same(Operation, am_sum))
+    return __nvvm_redux_sync_add(value, mask);
+  else if constexpr (__is_same(Operation, am_minimum) && __is_same(T, int))
+    return __nvvm_redux_sync_min(value, mask);
+  else if constexpr (__is_same(Operation, am_minimum))
+    return __nvvm_redux_sync_umin(value, mask);
+  else if constexpr (__is_same(Operation, am_maximum) && __is_same(T, int))
+    return __nvvm_redux_sync_max(value, mask);
+  else if constexpr (__is_same(Operation, am_maximum))
+    return __nvvm_redux_sync_umax(value, mask);
+  else if constexpr (__is_same(Operation, am_bits_and))
+    return __nvvm_redux_sync_and(value, mask);
+  else if constexpr (__is_same(Operation, am_bits_or))
+    return __nvvm_redux_sync_or(value, mask);
+  else
+    return __nvvm_redux_sync_xor(value, mask);
+}
+
 template <unsigned Width, class Operation, class T>
 AM_INLINE T am_reduce(T value) {
+  if constexpr (Width == AM_SIMD_WIDTH && am_has_redux<Operation, T>)
+    return am_redux<Operation>(value);
   typedef typename am_lane_layout<T>::element S;
   constexpr int stride = am_lane_layout<T>::stride;
   am_wide<S, stride> part = {}, nothing = Operation::template neutral<S>;
