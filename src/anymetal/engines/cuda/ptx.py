@@ -17,14 +17,17 @@ def _initialise() -> None:
     llvm.initialize_all_asmprinters()
 
 
-def _unrolled(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> llvm.ModuleRef:
+def _unrolled(ir: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     """Marked loops are unrolled first. A mark that is left goes: LLVM would complain of it."""
+    module = jit.read(ir)
     manager = llvm.create_new_module_pass_manager()
     manager.add_sroa_pass()
     manager.add_loop_rotate_pass()
     manager.add_loop_unroll_pass()
-    manager.add_sroa_pass()
-    manager.add_instruction_combine_pass()
+    if any(f"@{call}(" in ir for call in CALLS):
+        # Matrices meet their instructions once the arrays that they stand in are registers.
+        manager.add_sroa_pass()
+        manager.add_instruction_combine_pass()
     jit.run_passes(manager, module, llvm.create_pass_builder(machine, _options()))
     text = str(module)
     for mark in ("full", "enable"):
@@ -33,7 +36,6 @@ def _unrolled(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> llvm.Modul
 
 
 def _with_matrices(text: str) -> str:
-    """Matrices meet their instructions once the arrays that they stand in are registers."""
     if not any(f"@{call}(" in text for call in CALLS):
         return text
     module = parse(text)
@@ -52,7 +54,7 @@ def ptx(ir: str, processor: str) -> str:
         machine = llvm.Target.from_triple(TRIPLE).create_target_machine(
             cpu=processor, features=f"+{PTX_VERSION}", opt=3
         )
-        module = _unrolled(jit.read(ir), machine)
+        module = _unrolled(ir, machine)
         for function in module.functions:
             if not function.is_declaration and function.name != ENTRY:
                 function.linkage = "internal"

@@ -20,18 +20,20 @@ inline typename Width<width>::type read(device const T* x, device const T* other
   return W::template rounded<T>(total);
 }
 
-// The same for an access that may be of eight elements.
+// The same for an access that may be of eight elements, and may begin past the end of the row: then
+// nothing is stored.
 template <bool residual, uint width, typename T>
 inline void read(thread typename Access<width>::type* held, device const T* x,
-                 device const T* other, device T* sum, uint i) {
+                 device const T* other, device T* sum, uint i, uint columns) {
   using Some = Access<width>;
-  Some::load(held, x + i);
+  const uint from = min(i, columns - width);
+  Some::load(held, x + from);
   if constexpr (residual) {
     typename Some::type others[Some::parts];
-    Some::load(others, other + i);
+    Some::load(others, other + from);
 #pragma unroll
     for (uint part = 0; part < Some::parts; ++part) held[part] += others[part];
-    Some::store(sum + i, held);
+    if (i < columns) Some::store(sum + i, held);
 #pragma unroll
     for (uint part = 0; part < Some::parts; ++part)
       held[part] = Some::Part::template rounded<T>(held[part]);
@@ -75,24 +77,19 @@ template <typename T, typename N, bool residual, bool alone, uint held_elements,
 
   constexpr uint accesses = held_elements / width;
   V held[accesses * Some::parts];
-  const bool whole = !residual && sizes.columns == accesses * team.size * width;
-  if (whole) {
-    // Without branches: a conversion behind one waits for its load there.
+  // Loads without branches are all on their way before one is waited for. Past the end of a row its
+  // last elements are read again.
 #pragma unroll
-    for (uint i = 0; i < accesses; ++i)
-      Some::load(held + i * Some::parts, x + (i * team.size + team.index) * width);
+  for (uint i = 0; i < accesses; ++i) {
+    const uint at = (i * team.size + team.index) * width;
+    read<residual, width>(held + i * Some::parts, x, other, sum, at, sizes.columns);
   }
   const float shift = first_of<N, residual>(x, other, team);
-  if (!whole) {
+  if (sizes.columns != accesses * team.size * width) {
 #pragma unroll
-    for (uint i = 0; i < accesses; ++i) {
-      const uint at = (i * team.size + team.index) * width;
-      thread V* here = held + i * Some::parts;
-      if (at < sizes.columns)
-        read<residual, width>(here, x, other, sum, at);
-      else
-        Some::fill(here, shift);
-    }
+    for (uint i = 0; i < accesses; ++i)
+      if ((i * team.size + team.index) * width >= sizes.columns)
+        Some::fill(held + i * Some::parts, shift);
   }
   const Moments moments = held_moments<N, alone, accesses, Some::parts>(
       held, shift, width, sizes.columns, sizes.eps, team, scratch);
@@ -227,13 +224,9 @@ template <typename T, typename N, uint width>
 #define EIGHT(name, N, residual, T)                                                         \
   NORM_INSTANCE(#name "_single_group_16_vec8_" #T, norm_held<T, N, residual, false, 16, 8>) \
   NORM_INSTANCE(#name "_single_group_32_vec8_" #T, norm_held<T, N, residual, false, 32, 8>)
-#define EIGHTS_OF_TYPE(T)                 \
-  EIGHT(rms_norm, Rms, false, T)          \
-  EIGHT(layer_norm, Layer, false, T)      \
-  EIGHT(add_rms_norm, Rms, true, T)       \
-  EIGHT(add_layer_norm, Layer, true, T)   \
-  EIGHT(group_norm, Group, false, T)      \
-  EIGHT(group_norm_silu, GroupSilu, false, T)
+#define EIGHTS_OF_TYPE(T)        \
+  EIGHT(rms_norm, Rms, false, T) \
+  EIGHT(layer_norm, Layer, false, T)
 
 NORMS_OF_TYPE(float)
 NORMS_OF_TYPE(half)

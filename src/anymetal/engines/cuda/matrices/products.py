@@ -28,8 +28,8 @@ class _Product:
 
     call: Instruction
     at: int
-    sums: tuple[Instruction, ...]  # the extractelements of its two results
-    whole: tuple[Instruction, ...]  # uses of both as a vector
+    sums: tuple[Instruction, ...]  # the extractelements of its two results, in the same block
+    whole: tuple[Instruction, ...]  # other uses of both as a vector
 
     @property
     def kind(self) -> str:
@@ -89,11 +89,12 @@ def columns_of(name: str) -> str:
 
 def _products(block: Block, using: dict[str, list[Instruction]]) -> list[_Product]:
     found = []
+    here = {id(instruction) for instruction in block.instructions}
     for at, instruction in enumerate(block.instructions):
         if instruction.callee in PRODUCTS:
             uses = using.get(str(instruction.result), [])
-            sums = [one for one in uses if one.opcode == "extractelement"]
-            whole = [one for one in uses if one.opcode != "extractelement"]
+            sums = [one for one in uses if one.opcode == "extractelement" and id(one) in here]
+            whole = [one for one in uses if one not in sums]
             found.append(_Product(instruction, at, tuple(sums), tuple(whole)))
     return found
 
