@@ -86,8 +86,7 @@ template <typename T, typename S, typename Kind, uint bits, uint chunks>
   }
 
   // The end of a row, less than a block.
-  const uint left =
-      part == 0 ? (columns - blocks * Packed<bits>::columns) / (32 * chunks) : 0;
+  const uint left = part == 0 ? (columns - blocks * Packed<bits>::columns) / (32 * chunks) : 0;
   for (uint g = 0; g < left; ++g) {
     const uint at = blocks * groups + g;
     float values[chunks];

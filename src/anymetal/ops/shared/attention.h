@@ -295,14 +295,14 @@ struct HeldTile {
     for (uint i = 0; i < steps; ++i) {
       const uint at = place(i, team);
       if (rows * width % step == 0 || at < rows * width)
-        *reinterpret_cast<threadgroup Elements*>(
-            tile + at / width * tile_stride<T, width>() + at % width) = held[i];
+        *reinterpret_cast<threadgroup Elements*>(tile + at / width * tile_stride<T, width>() +
+                                                 at % width) = held[i];
     }
   }
 };
 
-// rows * transposed(tile rows): the products of blocks of eight rows with eight rows of a tile. Four
-// sums side by side round less than one long one, and do not wait for each other.
+// rows * transposed(tile rows): the products of blocks of eight rows with eight rows of a tile.
+// Four sums side by side round less than one long one, and do not wait for each other.
 template <uint width, uint blocks, typename T>
 inline void products(thread simdgroup_float8x8* results,
                      thread const simdgroup_matrix<T, 8, 8> (*rows)[width / 8],

@@ -169,9 +169,9 @@ inline Moments finished(float shift, float2 mean_and_squares, uint columns, floa
 
 // All moments below end with a sum in half 1 of the scratch memory.
 
-// The moments of a row that the team holds, `accesses` of `width` elements a thread, each of `parts`
-// vectors: two passes over registers, which leave there the differences from the mean. Past the end
-// of the row stands `shift`.
+// The moments of a row that the team holds, `accesses` of `width` elements a thread, each of
+// `parts` vectors: two passes over registers, which leave there the differences from the mean. Past
+// the end of the row stands `shift`.
 template <typename N, bool alone, uint accesses, uint parts = 1, typename V>
 inline Moments held_moments(thread V* held, float shift, uint width, uint columns, float eps,
                             thread const Team& team, threadgroup float* scratch) {

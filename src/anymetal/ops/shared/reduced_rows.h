@@ -314,25 +314,25 @@ template <typename A, typename Y, typename Step>
 
 #define INSTANCE(name, ...) \
   template [[host_name(name)]] [[kernel]] decltype(__VA_ARGS__) __VA_ARGS__;
-#define FORMS(op, Step, A, Y, form, vectors)                                                  \
-  INSTANCE(op "_single_simdgroup_2_" form "_" #A "_" #Y,                                      \
-           single_simdgroup<A, Y, Step<Y>, 2, vectors>)                                       \
-  INSTANCE(op "_single_simdgroup_4_" form "_" #A "_" #Y,                                      \
-           single_simdgroup<A, Y, Step<Y>, 4, vectors>)                                       \
-  INSTANCE(op "_single_group_2_" form "_" #A "_" #Y,                                          \
-           single_group<A, Y, Step<Y>, 2, vectors, false>)                                    \
-  INSTANCE(op "_single_group_4_" form "_" #A "_" #Y,                                          \
-           single_group<A, Y, Step<Y>, 4, vectors, false>)                                    \
-  INSTANCE(op "_single_group_8_" form "_" #A "_" #Y,                                          \
-           single_group<A, Y, Step<Y>, 8, vectors, false>)                                    \
-  INSTANCE(op "_looped_" form "_" #A "_" #Y, looped<A, Y, Step<Y>, vectors>)                  \
+#define FORMS(op, Step, A, Y, form, vectors)                                 \
+  INSTANCE(op "_single_simdgroup_2_" form "_" #A "_" #Y,                     \
+           single_simdgroup<A, Y, Step<Y>, 2, vectors>)                      \
+  INSTANCE(op "_single_simdgroup_4_" form "_" #A "_" #Y,                     \
+           single_simdgroup<A, Y, Step<Y>, 4, vectors>)                      \
+  INSTANCE(op "_single_group_2_" form "_" #A "_" #Y,                         \
+           single_group<A, Y, Step<Y>, 2, vectors, false>)                   \
+  INSTANCE(op "_single_group_4_" form "_" #A "_" #Y,                         \
+           single_group<A, Y, Step<Y>, 4, vectors, false>)                   \
+  INSTANCE(op "_single_group_8_" form "_" #A "_" #Y,                         \
+           single_group<A, Y, Step<Y>, 8, vectors, false>)                   \
+  INSTANCE(op "_looped_" form "_" #A "_" #Y, looped<A, Y, Step<Y>, vectors>) \
   INSTANCE(op "_two_phase_write_" form "_" #A "_" #Y, two_phase_write<A, Y, Step<Y>, vectors>)
 #define STRATEGIES(op, Step, A, Y)       \
   FORMS(op, Step, A, Y, "vec4", true)    \
   FORMS(op, Step, A, Y, "scalar", false) \
   INSTANCE(op "_columns_" #A "_" #Y, columns<A, Y, Step<Y>>)
 // 16 bytes an access, where a row is held.
-#define EIGHT(op, Step, A)                                                                    \
+#define EIGHT(op, Step, A)                                                                   \
   INSTANCE(op "_single_group_4_vec8_" #A "_" #A, single_group<A, A, Step<A>, 4, true, true>) \
   INSTANCE(op "_single_group_8_vec8_" #A "_" #A, single_group<A, A, Step<A>, 8, true, true>)
 #define REDUCE(op, Step, A)                                                         \

@@ -3,8 +3,8 @@
 // its columns.
 //
 // All 32 lanes must be there. Products and loads are calls that the engine answers once all is
-// inlined (engines/cuda/matrices): it sees which products share an operand or follow each other, and
-// gives the hardware four of them at once.
+// inlined (engines/cuda/matrices): it sees which products share an operand or follow each other,
+// and gives the hardware four of them at once.
 #pragma once
 #include <anymetal/lanes.h>
 
@@ -16,8 +16,8 @@ extern "C" __attribute__((const)) am_float_pair am_product_bfloat(unsigned a, un
                                                                   float c1);
 extern "C" __attribute__((const)) am_float_pair am_product_float(float a0, float a1, float b0,
                                                                  float b1, float c0, float c1);
-// The lane's word of a matrix of 16-bit elements, which is `own`; the engine may fetch it in another
-// way from `matrix`, whose rows (or columns, where it is transposed) lie `row_bytes` apart.
+// The lane's word of a matrix of 16-bit elements, which is `own`; the engine may fetch it in
+// another way from `matrix`, whose rows (or columns, where it is transposed) lie `row_bytes` apart.
 extern "C" __attribute__((pure)) unsigned am_matrix_word(const void* matrix,
                                                          unsigned long row_bytes, bool transposed,
                                                          unsigned own);
