@@ -88,10 +88,8 @@ def torch_library(number: int = 0) -> Path:
     file = fetch(TORCH)
     target = file.with_name(f"torch-{number}.metallib")
     if not target.exists():
-        library = unpacked(TORCH, "libtorch_cpu.dylib") / "torch" / "lib" / "libtorch_cpu.dylib"
-        found = metallibs_in(library.read_bytes(), library.name)
-        target.write_bytes(found[number].data)
-        library.unlink()
+        for count, found in enumerate(metallibs_in(file.read_bytes(), file.name)):
+            file.with_name(f"torch-{count}.metallib").write_bytes(found.data)
     return target
 
 
