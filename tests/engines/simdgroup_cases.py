@@ -323,6 +323,17 @@ constant uint2 pairs[4] = {{1, 2}, {3, 4}, {5, 6}, {7, 8}};
   if (v % 3) atomic_fetch_add_explicit(&bins[v % 16], v % 5, memory_order_relaxed);
   threadgroup_barrier(mem_flags::mem_threadgroup);
   out[i] = index < 16 ? atomic_load_explicit(&bins[index], memory_order_relaxed) : v;""",
+    "vectors_in_padded_rows": """
+  threadgroup float4 tile[256 / 4 * 5];
+  const uint place = index / 4 * 5 + index % 4;
+  const float4 four = ((device const float4*)y)[i] * w;
+  tile[place] = four + 1.0f;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  const float4 mine = tile[place].wzyx;
+  tile[place] = ((device const float4*)y)[i + 7];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  const float4 both = mine + tile[place] * float4(1, 2, 3, 4);
+  out[i] = as_type<uint>(both.x) ^ as_type<uint>(both.y) * 3 ^ as_type<uint>(both.z + both.w);""",
     "vectors_at_varying_places": """
   threadgroup uint4 fours[256];
   threadgroup ushort4 shorts[256];

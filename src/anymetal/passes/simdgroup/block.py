@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from anymetal.ir import I8, I64, PTR, Instruction, Operand, Type, array
+from anymetal.ir import I8, I64, PTR, Instruction, Operand, Type, array, vector
 from anymetal.passes.simdgroup.analysis import Analysis
 from anymetal.passes.simdgroup.atomics import Atomics, Steps, threadgroup_pointers
 from anymetal.passes.simdgroup.calls import Calls
@@ -18,7 +18,12 @@ from anymetal.passes.simdgroup.positions import SIMD_POINTER
 from anymetal.passes.simdgroup.rules import literal
 from anymetal.passes.simdgroup.serial import Serial
 from anymetal.passes.simdgroup.slots import Slots
-from anymetal.passes.simdgroup.together import is_invariant, loads_together, stores_together
+from anymetal.passes.simdgroup.together import (
+    is_invariant,
+    loads_together,
+    neighbours,
+    stores_together,
+)
 from anymetal.passes.simdgroup.values import ALL_LANES, MASK, Code, Value
 
 # Address arithmetic: nothing that reads memory.
@@ -129,12 +134,14 @@ class BlockWriter:
     def _combine(self, block: list[Instruction], number: int, scope: Scope) -> bool:
         """Writes a strided load or store together with later ones that fill its gaps."""
         instruction = block[number]
-        if instruction.opcode not in ("load", "store"):
+        if instruction.opcode not in ("load", "store") or id(instruction) in scope.groups:
             return False
         kind = instruction.type if instruction.opcode == "load" else instruction.operands[0].type
         if not self._memory.is_simple(instruction, kind):
             return False
         address = self.operand(instruction.operands[-1], scope)
+        if address.facts.offsets is None:
+            return self._combine_neighbours(block, number, kind, scope)
         if not self._memory.has_gaps(kind, address):
             return False
         search = loads_together if instruction.opcode == "load" else stores_together
@@ -149,13 +156,45 @@ class BlockWriter:
         )
         if members is None:
             return False
-        if instruction.opcode == "load":
-            self._load_together(kind, members, scope)
-        else:
-            last = members[-1]
-            scope.groups[id(last)] = members
-            scope.done.update(id(member) for member in members[:-1])
+        self._take_together(block, kind, members, scope)
         return True
+
+    def _combine_neighbours(
+        self, block: list[Instruction], number: int, kind: Type, scope: Scope
+    ) -> bool:
+        """Writes an access together with later ones to neighbours of its elements."""
+
+        def is_taken(other: Instruction) -> bool:
+            is_loaded = other.result is not None and other.result in scope.values
+            return is_loaded or id(other) in scope.done or id(other) in scope.groups
+
+        size = self._kernel.types.size(kind)
+        members = neighbours(block, number, size, self._place, is_taken)
+        if members is None or not self._memory.is_wide(vector(len(members), kind)):
+            return False
+        self._take_together(block, kind, members, scope)
+        return True
+
+    def _place(self, access: Instruction) -> tuple[str, int]:
+        """The pointer that an access starts from, and the bytes between."""
+        name = access.operands[-1].text
+        _, step = self._kernel.definitions.get(name, (None, None))
+        if step is not None and step.opcode == "getelementptr" and step.element is I8:
+            distance = step.operands[1].integer if len(step.operands) == 2 else None
+            if distance is not None:
+                return step.pointer.text, distance
+        return name, 0
+
+    def _take_together(
+        self, block: list[Instruction], kind: Type, members: list[Instruction], scope: Scope
+    ) -> None:
+        """Loads are written at the first of them, stores at the last."""
+        if members[0].opcode == "load":
+            self._load_together(kind, members, scope)
+            return
+        last = max(members, key=lambda member: next(i for i, x in enumerate(block) if x is member))
+        scope.groups[id(last)] = members
+        scope.done.update(id(member) for member in members if member is not last)
 
     def _ahead(self, operand: Operand, scope: Scope) -> Value | None:
         """An address computed ahead of its place, if all its operands are available."""
@@ -180,8 +219,12 @@ class BlockWriter:
         return Access(kind, address, instruction.align, scope.mask, is_invariant(instruction))
 
     def _load_together(self, kind: Type, members: list[Instruction], scope: Scope) -> None:
-        accesses = [self._access(member, kind, scope) for member in members]
-        values = self._memory.load_together(accesses)
+        first = self._access(members[0], kind, scope)
+        if first.address.facts.offsets is None:
+            values = self._memory.load_neighbours(first, len(members))
+        else:
+            accesses = [self._access(member, kind, scope) for member in members]
+            values = self._memory.load_together(accesses)
         for member, value in zip(members, values, strict=True):
             assert member.result is not None
             scope.values[member.result] = value
@@ -189,9 +232,13 @@ class BlockWriter:
 
     def _store_together(self, members: list[Instruction], scope: Scope) -> None:
         kind = members[0].operands[0].type
-        accesses = [self._access(member, kind, scope) for member in members]
+        first = self._access(members[0], kind, scope)
         values = [self.operand(member.operands[0], scope) for member in members]
-        self._memory.store_together(accesses, values)
+        if first.address.facts.offsets is None:
+            self._memory.store_neighbours(first, values)
+        else:
+            accesses = [self._access(member, kind, scope) for member in members]
+            self._memory.store_together(accesses, values)
 
     def _compute(self, instruction: Instruction, scope: Scope) -> Value | None:
         operands = [self.operand(operand, scope) for operand in instruction.operands]

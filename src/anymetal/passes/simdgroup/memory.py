@@ -86,10 +86,6 @@ class Memory:
         code = self._code
         if address.facts.is_uniform:
             return code.uniform(self._scalar_load(instruction, address))
-        if self._is_wide(instruction, instruction.type, address):
-            assert isinstance(instruction.type, Vector)
-            parts = self._wide.load(instruction.type, code.vector(address), instruction.align, mask)
-            return code.assembled(instruction.type, iter([code.varying(part) for part in parts]))
         pieces = self._pieces(instruction, instruction.type, address, mask)
         return code.assembled(instruction.type, iter([self._load(piece) for piece in pieces]))
 
@@ -100,21 +96,9 @@ class Memory:
             self._scalar_store(instruction, self._code.scalar(value), address)
             return
         leaves = self._code.leaves_of(value)
-        if self._is_wide(instruction, value.type, address):
-            assert isinstance(value.type, Vector)
-            parts = [self._code.vector(leaf) for leaf in leaves]
-            pointers = self._code.vector(address)
-            self._wide.store(value.type, parts, pointers, instruction.align, mask)
-            return
         pieces = self._pieces(instruction, value.type, address, mask)
         for piece, leaf in zip(pieces, leaves, strict=True):
             self._store(piece, leaf)
-
-    def _is_wide(self, instruction: Instruction, kind: Type, address: Value) -> bool:
-        """A plain access to a vector at an address that nothing is known of."""
-        if instruction.is_atomic or instruction.is_volatile or address.exchanged is not None:
-            return False
-        return address.facts.offsets is None and fits(self._code, kind)
 
     def _scalar_load(self, instruction: Instruction, address: Value) -> Operand:
         return self._code.load(
@@ -197,6 +181,22 @@ class Memory:
             condition=address.condition,
             compute=compute,
         )
+
+    # ---- neighbours at addresses that nothing is known of ------------------------------------
+
+    def is_wide(self, kind: Type) -> bool:
+        """Whether a vector of each lane is moved whole."""
+        return fits(self._code, kind)
+
+    def load_neighbours(self, first: Access, count: int) -> list[Value]:
+        code, kind = self._code, vector(count, first.type)
+        parts = self._wide.load(kind, code.vector(first.address), first.align, first.mask)
+        return [code.varying(part) for part in parts]
+
+    def store_neighbours(self, first: Access, values: list[Value]) -> None:
+        code, kind = self._code, vector(len(values), first.type)
+        vectors = [code.vector(value) for value in values]
+        self._wide.store(kind, vectors, code.vector(first.address), first.align, first.mask)
 
     # ---- one access --------------------------------------------------------------------------
 
@@ -422,7 +422,8 @@ class Memory:
             elements == tuple(range(elements[0], fours.FOUR * WIDTH, fours.FOUR))
             for elements in stretch.taken
         )
-        return in_turn and parts == list(range(fours.FOUR)) and self._code.types.size(kind) == 4
+        is_whole = len(stretch.starts) == 1 and parts == list(range(fours.FOUR))
+        return in_turn and is_whole and self._code.types.size(kind) == _WORD
 
     def _gather(self, access: Access, *, rare: bool = False) -> Operand:
         """`rare`: where a faster form does not fit, which hardly happens."""

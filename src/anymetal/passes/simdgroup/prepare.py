@@ -20,9 +20,9 @@ from anymetal.ir import (
 )
 from anymetal.passes.lower.machine import GROUP_MAIN, STOP, THREAD_MAIN, kept_attributes
 from anymetal.passes.rewrite import rewrite
-from anymetal.passes.simdgroup.copies import spell_out_copies
 from anymetal.passes.simdgroup.kernel import read_kernel
 from anymetal.passes.simdgroup.rules import POSITION, SIMD, GroupShape
+from anymetal.passes.simdgroup.scalars import split_accesses
 from anymetal.passes.simdgroup.vectorise import Vectoriser
 
 _STOPS = ("convergent", "nomerge", "nounwind")
@@ -107,7 +107,7 @@ HEAVIEST, HEAVIEST_ON_DEMAND = 20_000, 60_000
 def vectorise(module: Module, shape: GroupShape, heaviest: int = HEAVIEST) -> Vectorised:
     """Replaces the kernel by one that runs a whole simdgroup; raises NotVectorisable."""
     function = module.function(THREAD_MAIN)
-    spell_out_copies(function)
+    split_accesses(function, module.layout())
     vectoriser = Vectoriser(read_kernel(module, function), shape, heaviest)
     blocks = vectoriser.blocks()
     parameters = [Parameter(PTR, p.name, ("noalias",)) for p in function.parameters]

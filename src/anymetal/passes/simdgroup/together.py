@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from anymetal.ir import Instruction
+from anymetal.ir import Instruction, Type
 from anymetal.passes.count.observe import OBSERVE
 from anymetal.passes.simdgroup.facts import WIDTH
 from anymetal.passes.simdgroup.rules import MEMORY_INTRINSICS
@@ -20,6 +20,7 @@ WIDEST_BYTES = 1024
 SHORTEST_RUN = 4
 RUNS = (2, 4, 8)
 Peek = Callable[[Instruction], Value | None]
+Place = Callable[[Instruction], tuple[str, int]]
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,46 @@ def stores_together(
         if len(members) * size * WIDTH >= WIDEST_BYTES:
             return None
     return None
+
+
+def neighbours(
+    block: Sequence[Instruction],
+    first: int,
+    size: int,
+    place: Place,
+    is_taken: Callable[[Instruction], bool],
+) -> list[Instruction] | None:
+    """Loads, or stores, from `first` on of elements that are neighbours in memory, in that order:
+    8 or 16 bytes of each lane, at an address that nothing is known of.
+
+    `place`: the pointer that an access starts from, and how many bytes behind it. `is_taken`: it is
+    written with others already.
+    """
+    start = block[first]
+    root, lowest = place(start)
+    found = {lowest: start}
+    for instruction in block[first + 1 :]:
+        is_alike = instruction.opcode == start.opcode and _kind(instruction) == _kind(start)
+        if is_alike and not is_taken(instruction):
+            other, distance = place(instruction)
+            if other == root and not instruction.is_atomic and not instruction.is_volatile:
+                if distance in found:
+                    break
+                found[distance] = instruction
+                continue
+        if touches_memory(instruction):
+            break
+        if start.opcode == "store" and instruction.opcode == "load":
+            break
+    for count in (4, 2):
+        distances = [lowest + number * size for number in range(count)]
+        if size * count in (8, 16) and all(distance in found for distance in distances):
+            return [found[distance] for distance in distances]
+    return None
+
+
+def _kind(access: Instruction) -> Type:
+    return access.type if access.opcode == "load" else access.operands[0].type
 
 
 def _join(

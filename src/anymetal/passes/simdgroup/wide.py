@@ -15,14 +15,16 @@ from anymetal.passes.simdgroup.facts import WIDTH
 from anymetal.passes.simdgroup.values import ALL_LANES, Code, vector_type
 
 _WORD, _LONG, _QUAD = 4, 8, 16  # bytes
-LONG_WEIGHT, QUAD_WEIGHT = 30, 150  # in instructions
+_GATHER_WEIGHT = 4  # in instructions, of 8 bytes a lane
+# Longer code takes gathers of scalars, which are few instructions.
+_LONGEST = 12_000
 
 
 def fits(code: Code, kind: Type) -> bool:
     """Whether a type is a vector that is moved as one here."""
-    if not isinstance(kind, Vector):
+    if not isinstance(kind, Vector) or code.weight > _LONGEST:
         return False
-    size = code.types.size(kind.element)
+    size = code.types.size(kind.scalar)
     if size * kind.count == _QUAD:
         return size == _WORD
     return size * kind.count == _LONG and size in (2, _WORD)
@@ -37,14 +39,13 @@ class Wide:
         self._spare: Operand | None = None
 
     def load(
-        self, kind: Vector, pointers: Operand, align: int, mask: Operand | None
+        self, kind: Type, pointers: Operand, align: int, mask: Operand | None
     ) -> list[Operand]:
         """The first elements of all lanes, their second ones, ..."""
         code = self._code
         if code.types.size(kind) == _LONG:
-            code.extra_weight += LONG_WEIGHT
+            code.extra_weight += _GATHER_WEIGHT
             return self._split(kind, self._gathered(pointers, align, mask))
-        code.extra_weight += QUAD_WEIGHT
         loaded = [code.load(kind, place, align) for place in self._each(pointers, mask)]
         in_piece = fours.PIECE // fours.FOUR
         pieces = [
@@ -54,7 +55,7 @@ class Wide:
 
     def store(
         self,
-        kind: Vector,
+        kind: Type,
         values: list[Operand],
         pointers: Operand,
         align: int,
@@ -63,10 +64,9 @@ class Wide:
         """Lowest lane first: where two write to one place, the higher one's value stays."""
         code = self._code
         if code.types.size(kind) == _LONG:
-            code.extra_weight += LONG_WEIGHT
+            code.extra_weight += _GATHER_WEIGHT
             self._scatter(self._joined(kind, values), pointers, align, mask)
             return
-        code.extra_weight += QUAD_WEIGHT
         whole = fours.joined(code, values)
         for lane, place in enumerate(self._each(pointers, mask)):
             start = lane * fours.FOUR
@@ -110,17 +110,17 @@ class Wide:
         arguments = [written, pointers, mask or ALL_LANES]
         self._code.declared_call(VOID, name, arguments, attributes=aligned)
 
-    def _split(self, kind: Vector, longs: Operand) -> list[Operand]:
+    def _split(self, kind: Type, longs: Operand) -> list[Operand]:
         code = self._code
-        wide, bits = vector_type(kind.element), _bits(code, kind)
+        wide, bits = vector_type(kind.scalar), _bits(code, kind)
         parts = []
-        for number in range(kind.count):
+        for number in range(_LONG * 8 // bits.bits):
             shifted = code.lshr(longs, constant(longs.type, number * bits.bits))
             part = code.cast("trunc", shifted, vector_type(bits))
             parts.append(part if part.type is wide else code.cast("bitcast", part, wide))
         return parts
 
-    def _joined(self, kind: Vector, values: list[Operand]) -> Operand:
+    def _joined(self, kind: Type, values: list[Operand]) -> Operand:
         code = self._code
         bits, longs = _bits(code, kind), vector_type(I64)
         whole = constant(longs, 0)
@@ -132,8 +132,8 @@ class Wide:
         return whole
 
 
-def _bits(code: Code, kind: Vector) -> Integer:
+def _bits(code: Code, kind: Type) -> Integer:
     """An integer as wide as an element."""
-    bits = integer(8 * code.types.size(kind.element))
+    bits = integer(8 * code.types.size(kind.scalar))
     assert isinstance(bits, Integer)
     return bits
