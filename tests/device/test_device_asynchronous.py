@@ -49,8 +49,9 @@ def test_alias_shows_kernel_results_after_synchronize(lib: anymetal.ShaderLibrar
     assert seen.tolist() == [1] * 4
 
 
-def test_counts_and_profiles_are_of_the_launch_itself(lib: anymetal.ShaderLibrary) -> None:
-    x = torch.zeros(64, device="mps")
+def test_counts_and_profiles_are_of_the_launch_itself(mps: torch.device) -> None:
+    lib = anymetal.compile_shader(SOURCE)
+    x = torch.zeros(64, device=mps)
     lib.spin(x, 3_000_000)  # what is queued before goes first, and is not counted
     assert lib.add_one.count(x).device_bytes_written == 256
     assert lib.add_one.count(x).device_bytes_written == 256
