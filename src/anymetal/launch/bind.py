@@ -34,11 +34,11 @@ _CASTS = {
     "int8": torch.int8,
     "uint8": torch.uint8,
 }
-# Metal has no 64-bit floats, so a tensor of them cannot exist on an Apple GPU.
 _ON_A_MAC = (
     ", or compile the source with torch.mps.compile_shader, which runs it on the GPU;"
     " anymetal.with_constants writes function constants into the source"
 )
+# Metal has no 64-bit floats, so a tensor of them cannot exist on an Apple GPU.
 _NOT_IN_METAL = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 # Where a tensor without elements points to: its storage has no address, a buffer always has one.
 _EMPTY = ctypes.create_string_buffer(256)
