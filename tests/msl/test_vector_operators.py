@@ -223,7 +223,8 @@ def test_a_scalar_operand_converts_to_the_component_type() -> None:
 
 def test_signed_scalars_wrap_in_vectors() -> None:
     expressions = ["(int2(INT_MAX) + 1).x", "(int2(INT_MIN) - 1).y", "(int2(65536) * 65536).x"]
-    expressions += ["(-int2(INT_MIN)).x", "(int2(INT_MIN) / -1).x", "(int2(5) / 0).x"]
+    expressions += ["(-int2(INT_MIN)).x", "(int2(INT_MIN) / -1).x"]
+    expressions += ["\n// anymetal: allow(arithmetic) the checker finds it\n(int2(5) / 0).x"]
     low = -(2**31)
     assert values_of("int", expressions).tolist() == [low, 2**31 - 1, 0, low, low, 0]
 

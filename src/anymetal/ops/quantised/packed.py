@@ -164,6 +164,7 @@ class _Product:
             "group_size": max(self.block_size, 1),
             "activation": "none",
             "has_bias": has_bias,
+            "split": 1,
             "stride": self.stride,
         }
         PACKED.kernel(f"packed_{kernel}_{self.format}_{SUFFIXES[self.x.dtype]}", self.x.device)(
