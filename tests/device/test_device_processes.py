@@ -66,18 +66,23 @@ def test_options_come_from_the_environment() -> None:
     assert "NotImplementedError: The operator 'aten::mode'" in errors
 
 
-def test_enabling_after_a_backward_pass() -> None:
+def test_enabling_after_other_work() -> None:
     text = """
 import torch
 torch.ones(2, requires_grad=True).sum().backward()
 assert not torch.backends.mps.is_available()
+@torch.library.custom_op("before::same", mutates_args=())
+def same(x: torch.Tensor) -> torch.Tensor:
+    print(x.device)
+    return x.clone()
 import anymetal
 anymetal.device.enable()
 x = torch.ones(2, device="mps", requires_grad=True)
 x.sum().backward()
+same(x.detach())
 print(x.grad.tolist(), anymetal.device.is_enabled())
 """
-    assert run_text(text)[:2] == (0, "[1.0, 1.0] True\n")
+    assert run_text(text)[:2] == (0, "mps:0\n[1.0, 1.0] True\n")
 
 
 def test_real_mps_is_left_alone() -> None:

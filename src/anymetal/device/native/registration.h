@@ -39,14 +39,21 @@ inline bool returns_host_tensors(const c10::OperatorHandle& op) {
   return op.operator_name().name == "aten::_pack_padded_sequence";
 }
 
+inline bool is_torchs(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  return name.rfind("aten::", 0) == 0 || name.rfind("prims::", 0) == 0;
+}
+
 // Whether an operator needs a kernel of ours. Composites run as they are when they only allocate
-// or make views; others ask torch for kernels by device, which the CPU kernel does not.
+// or make views, or are a program's own; others ask torch for kernels by device, which the CPU
+// kernel does not.
 inline bool needs_kernel(const c10::OperatorHandle& op, const Traits& traits) {
   if (op.hasKernelForDispatchKey(c10::DispatchKey::MPS)) return false;
   if (op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) return true;
   if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return false;
-  return has_explicit_composite(op) && traits.takes_tensors && !traits.takes_device &&
-         !traits.is_view && !op.hasTag(at::Tag::inplace_view) && !returns_host_tensors(op);
+  return is_torchs(op) && has_explicit_composite(op) && traits.takes_tensors &&
+         !traits.takes_device && !traits.is_view && !op.hasTag(at::Tag::inplace_view) &&
+         !returns_host_tensors(op);
 }
 
 inline c10::KernelFunction kernel_for(const std::string& name, const Traits& traits) {
