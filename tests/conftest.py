@@ -56,7 +56,6 @@ SAMPLED = {
     r"tests/linalg/test_linalg_operators\.py::test_(health|virtual_mps)": 3,
     r"tests/linalg/test_linalg_gradients\.py::test_compiled_function": 2,
     r"tests/msl/test_types\.py::test_every_swizzle": 2,
-    r"tests/device/test_device_processes\.py::": 2,
     r"tests/ops/test_gpu_shapes\.py::": 3,
     r"tests/ops/test_operators\.py::test_(result|gradient)\w*\[(fp16|bf16)": 2,
     r"tests/ops/test_operators\.py::test_strided_inputs": 4,
