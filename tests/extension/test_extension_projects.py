@@ -104,3 +104,9 @@ def test_layout_for_hugging_face(tmp_path: Path) -> None:
     assert "from ._ops import ops as _ops" in python
     assert '@torch.library.register_fake(add_op_namespace_prefix("scale"))' in python
     assert "torch.ops.patterns" not in python and "_library" not in python
+
+
+def test_the_example_and_the_templates_have_one_header() -> None:
+    templates = Path(scaffold.__file__).parent / "templates"
+    header = (templates / "common" / "csrc" / "metal.h").read_text()
+    assert (EXAMPLE / "csrc" / "metal.h").read_text() == header
