@@ -104,7 +104,7 @@ def calls(draw: st.DrawFn) -> Case:
 
 
 @settings(
-    max_examples=30 if os.environ.get("ANYMETAL_TEST_ALL") else 8,
+    max_examples=30 if os.environ.get("ANYMETAL_TEST_ALL") else 5,
     deadline=None,
     derandomize=True,
     database=None,

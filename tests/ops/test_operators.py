@@ -102,6 +102,15 @@ def cases_of(operator: AnyOperator, dtype: torch.dtype) -> list[Case]:
     return [chosen, *(case for case in operator.cases if not _filled(case))]
 
 
+def gradient_cases_of(operator: AnyOperator, dtype: torch.dtype) -> list[Case]:
+    """Likewise, in float32 three of those with elements: a gradient has several kernels a case."""
+    cases = cases_of(operator, dtype)
+    if dtype is not torch.float32 or os.environ.get("ANYMETAL_TEST_ALL") == "1":
+        return cases
+    chosen = some(operator, 3)
+    return [case for case in cases if case in chosen or not _filled(case)]
+
+
 def _filled(case: Case) -> bool:
     args, _ = made(case, torch.float32)
     return all(tensor.numel() for tensor in tensors_in(args))
@@ -139,7 +148,7 @@ def test_result_is_as_near_to_float64_as_torchs(name: str, dtype: torch.dtype) -
 @in_dtypes(DIFFERENTIABLE)
 def test_gradient_is_as_near_to_float64_as_torchs(name: str, dtype: torch.dtype) -> None:
     operator = OPERATORS[name]
-    for case in cases_of(operator, dtype):
+    for case in gradient_cases_of(operator, dtype):
         args, keywords = made(case, dtype)
         doubles = doubled(args)
         double_keywords = {key: doubled(value) for key, value in keywords.items()}
