@@ -26,7 +26,7 @@ from anymetal.launch.shader import ShaderLibrary
 from anymetal.msl.arguments import describe_kernels
 from anymetal.msl.check import check_all
 from anymetal.nouns import Argument, Scalar, Source
-from parity import wheels
+from parity import functions, wheels
 from parity.inputs import Call, dtype_of, make_call
 from parity.templates import Template, template_of
 from parity.verdict import Verdict
@@ -252,30 +252,34 @@ _ARITHMETIC = re.compile(r"= (?:tail )?(f(?:add|sub|mul|div|neg)|call [^@]*@llvm
 
 
 def judge_structure(names: Iterable[str]) -> Iterator[Verdict]:
-    """How many fused and plain operations the program of a kernel has, from AIR and from source."""
-    frontend = AirFrontend()
+    """The fused and plain operations of a kernel's program and the functions that it calls."""
     for group in batches(names):
         source = source_of(group)
         for one in group:
             try:
-                ours = METAL.program(
-                    source, one.name, one.constants, checking_target(), optimise=True
-                )
-                apples = frontend.program(
-                    _apples()._compiler.source,
-                    one.name,
-                    one.constants,
-                    checking_target(),
-                    optimise=True,
-                )
+                yield replace(_verdict(one), results=tuple(_structure(one, source)))
             except AnymetalError as error:
                 yield replace(_verdict(one), refused=_first_line(error))
-                continue
-            counts = [_operations(program.ir) for program in (apples, ours)]
-            word = (
-                "equal" if counts[0] == counts[1] else f"{dict(counts[0])}, ours {dict(counts[1])}"
-            )
-            yield replace(_verdict(one), results=(("structure", word),))
+
+
+def _structure(one: Noted, source: Source) -> Iterator[tuple[str, str]]:
+    """What is compared, and `equal` or how Apple's program and ours differ."""
+    apples, ours = AirFrontend(), METAL
+    of_apple = (_apples()._compiler.source, one.name, one.constants, checking_target())
+    of_ours = (source, one.name, one.constants)
+    counts = [
+        _operations(apples.program(*of_apple, optimise=True).ir),
+        _operations(ours.program(*of_ours, checking_target(), optimise=True).ir),
+    ]
+    equal = counts[0] == counts[1]
+    yield "structure", "equal" if equal else f"{dict(counts[0])}, ours {dict(counts[1])}"
+    yield (
+        "functions",
+        functions.compared(
+            apples.program(*of_apple, optimise=False),
+            ours.program(*of_ours, functions.TARGET, optimise=False),
+        ),
+    )
 
 
 def _operations(ir: str) -> Counter[str]:

@@ -128,17 +128,29 @@ def _kind(word: str) -> str:
 
 
 def _structure(rows: Sequence[Row]) -> str:
-    words = [word for row in rows for _, word in row["results"]]
-    equal = sum(word == "equal" for word in words)
-    other = [(row["kernel"], word) for row in rows for _, word in row["results"] if word != "equal"]
+    words: dict[str, list[str]] = {"structure": [], "functions": []}
+    other = []
+    for row in rows:
+        for what, word in row["results"]:
+            words[what].append(word)
+            if word != "equal":
+                other.append((row["kernel"], word))
     text = (
         "## The same operations\n\n"
         "Where results cannot tell: how many fused multiply-adds, and how many additions,"
         " subtractions,\nproducts, quotients and negations the program of a kernel has, after the"
         " same optimiser. Loops that\nApple's optimiser left as they were and clang did not count"
-        " differently and mean nothing.\n"
+        " differently and mean nothing. And which\nmath functions it calls, the fast or the precise"
+        " ones.\n"
     )
-    figures = _table(("programs compared", "equal"), [(f"{len(words):,}", f"{equal:,}")])
+    names = {"structure": "operations", "functions": "functions called"}
+    figures = _table(
+        ("of programs", "compared", "equal"),
+        [
+            (names[what], f"{len(found):,}", f"{found.count('equal'):,}")
+            for what, found in words.items()
+        ],
+    )
     return "\n".join([text, figures, _listed(other[:15])])
 
 
