@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 from collections.abc import Iterable, Sequence
 
@@ -16,6 +17,7 @@ from anymetal.passes.simdgroup.kernel import Kernel, read_kernel
 from anymetal.passes.simdgroup.prepare import HEAVIEST, Vectorised, vectorise
 from anymetal.passes.simdgroup.rules import GroupShape
 
+_FRAME_ALIGNMENT = 256
 COMPLETE = GroupShape(32, complete=True)
 PARTIAL = GroupShape(32, complete=False)
 
@@ -113,14 +115,25 @@ class Simdgroup:
     def __init__(self, threads: int = 32) -> None:
         self._threads = threads
 
-    def run(self, text: str, buffers: Sequence[ctypes.Array]) -> None:
+    def run(self, text: str, buffers: Sequence[ctypes.Array], frame_size: int = 0) -> int:
+        """Calls it until it has finished; returns how often it waited."""
         simd = layout.Simdgroup(threads=self._threads)
         group = layout.Group(size=(32, 1, 1), nominal_size=(32, 1, 1), groups=(1, 1, 1))
         thread = layout.Thread(simd=ctypes.addressof(simd), group=ctypes.addressof(group))
         table = (ctypes.c_void_p * max(len(buffers), 1))(*map(ctypes.addressof, buffers))
         code = jit.LoadedCode(jit.vector_code(text))
-        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-        kind(code.address(THREAD_MAIN))(ctypes.addressof(table), ctypes.addressof(thread))
+        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)
+        memory = (ctypes.c_char * (frame_size + _FRAME_ALIGNMENT))()
+        frame = -(-ctypes.addressof(memory) // _FRAME_ALIGNMENT) * _FRAME_ALIGNMENT
+        call = functools.partial(
+            kind(code.address(THREAD_MAIN)), ctypes.addressof(table), ctypes.addressof(thread)
+        )
+        call(frame)
+        waits = 0
+        while thread.site:
+            waits += 1
+            call(frame)
+        return waits
 
 
 def words(values: Iterable[int]) -> ctypes.Array:

@@ -146,7 +146,7 @@ def object_code(ir: str, level: int = 3, linked: str | None = None) -> bytes:
         module = read(ir, context)
         if linked is not None:
             module.link_in(read(linked, context))
-        return _compiled(module, level, vectorise=True)
+        return _compiled(module, level)
 
 
 @bounded
@@ -158,10 +158,12 @@ def vector_code(ir: str) -> bytes:
         manager.add_sroa_pass()
         manager.add_simplify_cfg_pass()
         _run(manager, module)
-        return _compiled(module, level=1, vectorise=False)
+        machine = _target_machine(1)
+        _run_pipeline(module, machine, 1, vectorise=False)
+        return _emitted(module, machine)
 
 
-def _compiled(module: llvm.ModuleRef, level: int, *, vectorise: bool) -> bytes:
+def _compiled(module: llvm.ModuleRef, level: int) -> bytes:
     # Coroutines are split before anything is optimised: loop invariants moved across a suspend
     # would have to be kept in every thread's frame (matmul 512^3: 384 bytes a frame, not 128).
     _run_pipeline(module, _target_machine(0), 0)
@@ -172,7 +174,11 @@ def _compiled(module: llvm.ModuleRef, level: int, *, vectorise: bool) -> bytes:
     machine = _target_machine(level)
     if level > 0:
         module = _with_private_frames(module) if is_coroutine else module
-        _run_pipeline(module, machine, level, vectorise=vectorise)
+        _run_pipeline(module, machine, level)
+    return _emitted(module, machine)
+
+
+def _emitted(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
     return bytes(machine.emit_object(_without_traps_for_the_generator(module)))
 
 

@@ -18,6 +18,8 @@ using Coroutine = void* (*)(void* const* buffers, am_thread* self, void* frame,
 using Resume = void (*)(void* handle);
 using GroupLoop = void (*)(void* const* buffers, am_group* group);
 using SimdgroupKernel = void (*)(void* const* buffers, am_thread* first);
+// Returns where it waits, and goes on from there when it is called again (simdgroup/resume.py).
+using WaitingKernel = void (*)(void* const* buffers, am_thread* first, void* frame);
 
 constexpr unsigned kNoSite = ~0u;
 constexpr unsigned long kFrameAlignment =
@@ -50,18 +52,18 @@ struct GroupState {
     }
   }
 
-  void run_waiting_simdgroups(Coroutine kernel, void* const* buffers, unsigned long frame_size) {
+  void run_waiting_simdgroups(WaitingKernel kernel, void* const* buffers,
+                              unsigned long frame_size) {
     stride_ = frame_size;
     for (unsigned s = 0; s < group.simdgroups; ++s) {
       place_simdgroup(s);
-      kernel(buffers, &threads[s], handle_of(s), nullptr);
-      resume(s);
+      kernel(buffers, &threads[s], handle_of(s));
     }
     for (bool waiting = true; waiting;) {
       waiting = false;
       for (unsigned s = 0; s < group.simdgroups; ++s) {
         if (threads[s].site == AM_FINISHED) continue;
-        resume(s);
+        kernel(buffers, &threads[s], handle_of(s));
         waiting |= threads[s].site != AM_FINISHED;
       }
     }

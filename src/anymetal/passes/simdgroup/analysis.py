@@ -28,6 +28,9 @@ class Analysis:
         }
         self.divergent: set[str] = set()  # blocks that end in a divergent branch
         self._mixed: set[str] = set()  # join points of divergent branches: their phis mix lanes
+        self._users = _users(kernel)
+        # Results to look at: those that were not, or of which an operand has changed since.
+        self._stale = set(kernel.definitions)
         for _ in range(_MOST_PASSES):
             if not self._pass():
                 return
@@ -42,11 +45,14 @@ class Analysis:
         changed = False
         for label in self.kernel.flow.order:
             for instruction in self.kernel.blocks[label]:
-                if instruction.result is not None:
+                name = instruction.result
+                if name is not None and name in self._stale:
+                    self._stale.remove(name)
                     is_phi = instruction.opcode == "phi"
                     new = self._phi(label, instruction) if is_phi else self._plain(instruction)
-                    if self.facts.get(instruction.result) != new:
-                        self.facts[instruction.result] = new
+                    if self.facts.get(name) != new:
+                        self.facts[name] = new
+                        self._stale.update(self._users.get(name, ()))
                         changed = True
             changed |= self._look_at_branch(label)
         return changed
@@ -85,8 +91,21 @@ class Analysis:
         if self.of(terminator.operands[0]).is_uniform:
             return False
         self.divergent.add(label)
-        self._mixed |= self.kernel.flow.divergence(label).joins
+        joins = self.kernel.flow.divergence(label).joins
+        self._mixed |= joins
+        for join in joins & self.kernel.blocks.keys():
+            self._stale.update(str(phi.result) for phi in self.kernel.phis(join))
         return True
+
+
+def _users(kernel: Kernel) -> dict[str, list[str]]:
+    """The results that are computed from each value."""
+    users: dict[str, list[str]] = {}
+    for name, (_, instruction) in kernel.definitions.items():
+        for operand in instruction.operands:
+            if operand.is_name:
+                users.setdefault(operand.text, []).append(name)
+    return users
 
 
 def private_arrays(kernel: Kernel) -> dict[str, int]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from anymetal.ir import I8, I32, VOID, Instruction, Operand, Parts, boolean, i32, zero
+from anymetal.ir import I32, VOID, Instruction, Operand, Parts, boolean, i32
 from anymetal.machine.layout import Wait, waits_for
 from anymetal.passes.count.observe import OBSERVE
 from anymetal.passes.lower.machine import STOP, TAKEN
 from anymetal.passes.simdgroup.graph import NotVectorisable
+from anymetal.passes.simdgroup.lasting import WAIT
 from anymetal.passes.simdgroup.matrix import Matrices
 from anymetal.passes.simdgroup.memory import mangled
 from anymetal.passes.simdgroup.observers import Observers
@@ -177,12 +178,9 @@ class Calls:
         assert what.facts.base is not None
         if waits_for(what.facts.base) == Wait.THREADGROUP_BARRIER:
             self.has_barriers = True
-            left = code.declared_call(I8, "am_suspend", [i32(what.facts.base)])
-            leave, stay = code.fresh("leave"), code.fresh("stay")
-            code.branch(code.icmp("eq", left, zero(I8)), stay, leave)
-            code.label(leave)
-            code.declared_call(VOID, "am_leave", [])
-            code.unreachable()
+            stay = code.fresh("stay")
+            code.call(VOID, WAIT, [what.start])
+            code.jump(stay)
             code.label(stay)
             return
         active, leader = i32(-1), i32(0)

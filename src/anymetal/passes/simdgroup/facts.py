@@ -9,10 +9,14 @@ only varying values are vectors.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
 
 from anymetal.ir import Integer, Pointer, Type
+
+T = TypeVar("T")
 
 WIDTH = 32
 Lanes = tuple[int, ...]
@@ -21,6 +25,18 @@ LANE_NUMBERS: Lanes = tuple(range(WIDTH))
 Tag = tuple[str, int]
 # The tag of memory of which every lane has its own copy, lanes side by side.
 PRIVATE = "private"
+
+
+class _Once(Generic[T]):
+    """A property that is computed when it is first asked for; functools' takes a lock."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+
+    def __get__(self, owner: Any, kind: type) -> T:
+        value = owner.__dict__[self._name] = self._compute(owner)
+        return value
 
 
 @dataclass(frozen=True)
@@ -34,7 +50,7 @@ class Facts:
     sure: bool = True  # False: holds where a condition computed at run time does
     tag: Tag | None = None  # which part of the machine this is, or points to
 
-    @property
+    @_Once
     def is_uniform(self) -> bool:
         if self.offsets is None or not self.sure:
             return False
@@ -48,7 +64,7 @@ class Facts:
     def is_varying(self) -> bool:
         return self.offsets is None
 
-    @property
+    @_Once
     def values(self) -> Lanes | None:
         """Every lane's value, where all are numbers known now."""
         if self.base is None or self.offsets is None:
@@ -60,6 +76,7 @@ VARYING = Facts(None)
 UNIFORM = Facts(ZERO)
 
 
+@lru_cache(maxsize=4096)
 def constant(value: int) -> Facts:
     limit = value + 1 if value >= 0 else None
     return Facts(ZERO, base=value, divisor=divisor_of(value), limit=limit)

@@ -61,8 +61,9 @@ class Matrices:
         code = self._code
         arguments = tuple(self._floats(operand, mask) for operand in operands)
         if arguments not in code.kept:
-            code.functions[_NAME] = _definition()
-            code.declarations[_FMA.name] = _FMA
+            if _NAME not in code.functions:
+                code.functions[_NAME] = _definition()
+                code.declarations[_FMA.name] = _FMA
             code.kept[arguments] = code.call(_RESULT, _NAME, arguments, convention=_CONVENTION)
         result = code.extract_value(_WIDE, code.kept[arguments], part)
         if kind is not FLOAT:

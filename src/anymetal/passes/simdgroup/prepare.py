@@ -21,6 +21,7 @@ from anymetal.ir import (
 from anymetal.passes.lower.machine import GROUP_MAIN, STOP, THREAD_MAIN, kept_attributes
 from anymetal.passes.rewrite import rewrite
 from anymetal.passes.simdgroup.kernel import read_kernel
+from anymetal.passes.simdgroup.resume import make_resumable
 from anymetal.passes.simdgroup.rules import POSITION, SIMD, GroupShape
 from anymetal.passes.simdgroup.scalars import split_accesses
 from anymetal.passes.simdgroup.vectorise import Vectoriser
@@ -95,9 +96,10 @@ def drop_group_loop(module: Module) -> None:
 
 @dataclass(frozen=True)
 class Vectorised:
-    """The result of vectorisation: whether simdgroups wait for each other."""
+    """The result of vectorisation: the bytes that a simdgroup keeps while it waits for others, 0
+    where it never waits."""
 
-    has_barriers: bool
+    frame_size: int
 
 
 # Instructions: LLVM takes a second for about 5,000.
@@ -113,14 +115,16 @@ def vectorise(module: Module, shape: GroupShape, heaviest: int = HEAVIEST) -> Ve
     parameters = [Parameter(PTR, p.name, ("noalias",)) for p in function.parameters]
     attributes = _lasting_attributes(module, function)
     signature = Signature(THREAD_MAIN, VOID, parameters, attributes=("nounwind", *attributes))
-    module.replace(function, Function(signature, blocks))
+    vectorised = Function(signature, blocks)
+    frame_size = make_resumable(vectorised, module.layout()) if vectoriser.has_barriers else 0
+    module.replace(function, vectorised)
     for helper in vectoriser.functions:
         helper.signature.attributes += attributes
         module.add(helper)
     for declaration in vectoriser.declarations:
         module.add_declaration(declaration)
     module.metadata(0, "")
-    return Vectorised(vectoriser.has_barriers)
+    return Vectorised(frame_size)
 
 
 def _lasting_attributes(module: Module, function: Function) -> tuple[str, ...]:

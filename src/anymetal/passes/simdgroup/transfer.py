@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 from anymetal.ir import Instruction, Type
 from anymetal.passes.simdgroup.facts import (
@@ -12,7 +13,6 @@ from anymetal.passes.simdgroup.facts import (
     VARYING,
     ZERO,
     Facts,
-    Lanes,
     constant,
     divisor_of,
     free_bits,
@@ -29,7 +29,7 @@ def binary(instruction: Instruction, left: Facts, right: Facts) -> Facts:
     if width is None:
         return _all_or_nothing(left, right)
     if left.values is not None and right.values is not None:
-        return _folded(instruction.opcode, width, left.values, right.values)
+        return _folded(instruction.opcode, width, left, right)
     if left.offsets is None or right.offsets is None:
         return VARYING
     rule = _RULES.get(instruction.opcode)
@@ -48,15 +48,20 @@ def combine(*operands: Facts) -> Facts:
     return _all_or_nothing(*operands)
 
 
-def _folded(opcode: str, width: int, left: Lanes, right: Lanes) -> Facts:
+@lru_cache(maxsize=1024)
+def _folded(opcode: str, width: int, left: Facts, right: Facts) -> Facts:
     operation = _FOLDS.get(opcode)
+    values = zip(left.values or (), right.values or (), strict=True)
     if operation is None:
-        return _all_or_nothing(known(left), known(right))
+        return _all_or_nothing(left, right)
+    if left.is_uniform and right.is_uniform:
+        value = operation(*next(values), width)
+        return UNIFORM if value is None else constant(wrap(value, width))
     results = []
-    for a, b in zip(left, right, strict=True):
+    for a, b in values:
         value = operation(a, b, width)
         if value is None:
-            return _all_or_nothing(known(left), known(right))
+            return VARYING
         results.append(wrap(value, width))
     return known(results)
 
@@ -290,6 +295,7 @@ def select(condition: Facts, yes: Facts, no: Facts) -> Facts:
     return replace(merged, base=None, tag=None)
 
 
+@lru_cache(maxsize=1024)
 def step(pointer: Facts, index: Facts, size: int) -> Facts:
     """Facts of a pointer moved by `index` elements of `size` bytes; the index has 64 bits."""
     if pointer.offsets is None or index.offsets is None:

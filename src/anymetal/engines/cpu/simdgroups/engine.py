@@ -28,7 +28,6 @@ from anymetal.machine.layout import THREADGROUP_ARGUMENTS
 from anymetal.nouns import Program
 from anymetal.passes import Pass, run
 from anymetal.passes.check.debug_info import strip_metadata
-from anymetal.passes.lower.coroutine import COROUTINE, make_coroutine
 from anymetal.passes.lower.machine import THREAD_MAIN, answer_at_once
 from anymetal.passes.simdgroup.facts import WIDTH
 from anymetal.passes.simdgroup.graph import NotVectorisable
@@ -95,14 +94,11 @@ class SimdgroupEngine:
 class Code:
     """A kernel's machine code for one shape of threadgroups."""
 
-    def __init__(self, payload: bytes, has_barriers: bool, runtime: Runtime) -> None:
+    def __init__(self, payload: bytes, frame_size: int) -> None:
         self._loaded = jit.LoadedCode(payload)
         self.symbol = self._loaded.address
-        self.address = self.symbol(COROUTINE if has_barriers else THREAD_MAIN)
-        self.frame_size = 0
-        if has_barriers:
-            size = runtime.frame_size(self.address)
-            self.frame_size = -(-size // _FRAME_ALIGNMENT) * _FRAME_ALIGNMENT
+        self.address = self.symbol(THREAD_MAIN)
+        self.frame_size = -(-frame_size // _FRAME_ALIGNMENT) * _FRAME_ALIGNMENT
 
 
 @dataclass(frozen=True)
@@ -114,18 +110,13 @@ class _Written:
 
     def compiled(self) -> tuple[bytes, dict[str, Any]]:
         try:
-            return self._machine_code(), asdict(self.result)
+            return jit.vector_code(str(self.module)), asdict(self.result)
         except RuntimeError as error:
             raise EngineError(
                 f"LLVM does not accept the vector code of a kernel: {str(error).strip()}\n"
                 "This is a fault of anymetal; please report it with the kernel's source. Until it "
                 f"is mended, {settings.ENGINE.variable}=coroutine runs the kernel."
             ) from error
-
-    def _machine_code(self) -> bytes:
-        if self.result.has_barriers:
-            make_coroutine(self.module, _FRAME_ALIGNMENT)
-        return jit.vector_code(str(self.module))
 
 
 def _write(ir: str, shape: GroupShape, heaviest: int) -> _Written:
@@ -174,7 +165,7 @@ class SimdgroupExecutable(CpuExecutable):
         store, key = default_store(), digest_of(self._key, str(shape))
         entry = store.get("vectorised", key)
         if entry is not None:
-            return Code(entry.payload, entry.note["has_barriers"], self._runtime)
+            return Code(entry.payload, entry.note["frame_size"])
         with collector_paused():
             try:
                 written = self.written.pop(shape, None) or _write(
@@ -184,7 +175,7 @@ class SimdgroupExecutable(CpuExecutable):
                 return error
             code, note = written.compiled()
         store.put("vectorised", key, note, code)
-        return Code(code, note["has_barriers"], self._runtime)
+        return Code(code, note["frame_size"])
 
     def _fixed_part(
         self, threads: Sizes, group_size: Sizes, dynamic: dict[int, int] | None
