@@ -36,6 +36,10 @@ C_SOURCES = $(shell find src/anymetal/msl/include -type f) \
   $(shell find src benchmarks -not -path '*/msl/include/*' \
     -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.mm' -o -name '*.metal' -o -name '*.cl')
 
+# Some machines ask for no bytecode: each of a hundred processes of the tests would compile all of
+# our modules and pytest all of the tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test quick thorough checked engines health attack lint format conformance parity \
   extension op-db \

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import nn
-from torch._inductor.utils import run_and_get_code
 
 from anymetal import check
 from anymetal.checker.finding import Finding
@@ -58,6 +57,8 @@ def norm_and_reduce(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor
 
 
 def test_inductor_emits_metal_for_dynamic_shapes() -> None:
+    from torch._inductor.utils import run_and_get_code  # noqa: PLC0415  (it takes seconds)
+
     compiled = torch.compile(norm_and_reduce, dynamic=True, fullgraph=True)
     weight = torch.randn(65, device="mps")
     with check() as report:

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 import torch
 import zoo
-from diffusers import FluxTransformer2DModel, UNet2DConditionModel
-from diffusers.models.attention_processor import AttnProcessor
 from test_patch_transformers import LONG, NEAR, assert_same, thorough, traces
 
 from anymetal import patch
 
 
 def unet() -> Any:
+    # Importing it takes seconds, and most workers run no test of this file.
+    from diffusers import UNet2DConditionModel  # noqa: PLC0415
+
     torch.manual_seed(1)
     model: Any = UNet2DConditionModel(
         sample_size=8, in_channels=4, out_channels=4, layers_per_block=1, norm_num_groups=4,
@@ -69,6 +70,8 @@ def test_unet_does_what_it_did_and_undo_leaves_no_trace() -> None:
 
 
 def test_pipeline_is_patched_part_by_part() -> None:
+    from diffusers.models.attention_processor import AttnProcessor  # noqa: PLC0415
+
     model = unet()
     model.down_blocks[0].attentions[0].transformer_blocks[0].attn1.processor = AttnProcessor()
     text = zoo.build("bert")
@@ -87,6 +90,8 @@ def test_pipeline_is_patched_part_by_part() -> None:
 
 @thorough
 def test_processor_that_dispatches() -> None:
+    from diffusers import FluxTransformer2DModel  # noqa: PLC0415
+
     torch.manual_seed(1)
     model = FluxTransformer2DModel(
         patch_size=1, in_channels=4, num_layers=1, num_single_layers=1, attention_head_dim=16,
