@@ -3,6 +3,7 @@
     python -m parity                         all of it; hours
     python -m parity --shard 3/8             an eighth of every part
     python -m parity --part results --sample 400
+    python -m parity --continue --seconds 600   what has no result yet, for ten minutes
     python -m parity --page                  docs/parity.md, of all results that are here
 
 The exit status is 1 when a kernel is refused, has other arguments or gives other results.
@@ -55,6 +56,9 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--sample", type=int, metavar="N", help="only so many, always the same")
     parser.add_argument("--seconds", type=float, metavar="S", help="stop a part after this time")
+    parser.add_argument(
+        "--continue", action="store_true", dest="resume", help="only what has no result yet"
+    )
     parser.add_argument("--page", action="store_true", help="write docs/parity.md and stop")
     return parser.parse_args()
 
@@ -67,8 +71,11 @@ def judge(options: argparse.Namespace) -> int:
         chosen = shard(names(), options.shard, options.sample)
         place = RESULTS / f"{part}-{options.shard.replace('/', '-of-')}.jsonl"
         place.parent.mkdir(parents=True, exist_ok=True)
+        if options.resume:
+            known = results_in(RESULTS, part)
+            chosen = [name for name in chosen if name not in known]
         started, bad, count = time.monotonic(), 0, 0
-        with place.open("w") as file:
+        with place.open("a" if options.resume else "w") as file:
             for verdict in function(chosen):
                 file.write(json.dumps(asdict(verdict)) + "\n")
                 file.flush()

@@ -1,151 +1,180 @@
-"""What a kernel is given: bytes for each buffer, made from its argument table, and a grid.
+"""The bytes of a launch: a block of memory with all arguments, the same for both of a pair.
 
-Both of a pair get the same bytes, and whole buffers are compared afterwards. Sizes, strides and
-shapes come from their names; all buffers lie in one block of memory with room between them, so that
-an index that these guesses make too large stays inside it.
+Buffers lie in one block with room between them, and whole blocks are compared afterwards: a stray
+write is a difference too.
 """
 
 from __future__ import annotations
 
-import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from anymetal.nouns import Argument, Field
+from parity.launches.launch import SPECIAL, Launch, Value
 
-_ROOM = 1 << 20  # bytes of a buffer, and as many before and behind it
-_ELEMENTS = 1 << 15
-_SHAPE = (2, 5, 8)
-_STRIDES = (40, 8, 1)
+_ROOM = 1 << 14  # bytes before and behind each buffer
+_ALIGNED = 256
 _SPECIAL = (
     *(0.0, -0.0, 1.0, -1.0, 0.5, float("inf"), float("-inf"), float("nan")),
     *(1e-40, -1e-45, 6e-8, 65504.0, 3.3e38, -3.3e38, 2.0**31, -(2.0**63), 1e-30, 88.8),
 )
-# Numbers by the names of arguments and fields: the first that fits.
-_NUMBERS = (
-    (r"ndims?|nc_dim|.*_ndims?", 1),
-    (r".*(n_tiles|tiles_n|tiles_m|NQ|NK|gqa.*|num_heads|H|B)", 1),
-    (r"axis_size|size|n|N_kv|size_sorted_axis|reduction_size|in_size", 97),
-    (r"in_vec_size|K", 512),
-    (r"gemm_k_iterations.*|NK.*|.*iterations.*", 2),
-    (r"out_vec_size|N|ldb|ldd|ldc|lda|.*_ld|marix_ld", 64),
-    (r"M|qL|kL|.*rows.*", 32),
-    (r"row_size", 64),
-    (r"non_(row|col)_reductions|out_size|blocks|swizzle.*|batch.*|D|.*_dim", 2),
-    (r"in_stride_sorted_axis|out_stride_sorted_axis|.*stride.*", 1),
-    (r".*offset.*|.*mask.*", 0),
-)
-_INDEX = re.compile(r".*(indices|idx|idxs|offsets|partitions).*")
-_POSITIONS = ("thread_position_in_grid", "threads_per_grid")
+_HARMLESS = (0.0, -0.0, 1e-40, -1e-45, 6e-8, 1.0)
+_WHOLE = (0, 1, -1, 2, 3, 7, 8, 31, 32, 33, 63, 64, 127, -128, 255, 32767, -(2**31), 2**31 - 1)
+_UNWRITTEN = 0xA5
+
+
+class NoValue(Exception):
+    """The description of a launch leaves an argument out."""
 
 
 @dataclass(frozen=True)
-class Call:
-    """The arguments of a launch, and its shape."""
+class Place:
+    """Where an argument lies in the block."""
 
-    arguments: list[torch.Tensor]
-    written: list[int]  # the buffers that may be written
-    threads: tuple[int, ...]
-    group_size: tuple[int, ...]
-
-
-def make_call(kernel: str, table: Sequence[Argument], limit: int) -> Call:
-    """A launch of a kernel; the same for the same name."""
-    generator = torch.Generator().manual_seed(zlib.crc32(kernel.encode()))
-    buffers = [one for one in table if one.role == "buffer"]
-    builtins = [one for one in table if one.role == "builtin"]
-    is_elementwise = all(one.builtin in _POSITIONS for one in builtins)
-    count = max((one.index or 0 for one in buffers), default=0) + 1
-    block = torch.zeros((2 * count + 1) * _ROOM, dtype=torch.uint8)
-    arguments = [block[(2 * n + 1) * _ROOM : (2 * n + 2) * _ROOM] for n in range(count)]
-    for one in buffers:
-        place = arguments[one.index or 0]
-        content = _content(one, generator, special=is_elementwise)
-        place[: content.numel()] = content
-    written = [one.index or 0 for one in buffers if not one.is_const]
-    threads, group = _shape(builtins, is_elementwise, limit)
-    return Call(arguments, written, threads, group)
+    argument: Argument
+    start: int
+    size: int
 
 
-def _shape(
-    builtins: Sequence[Argument], is_elementwise: bool, limit: int
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if is_elementwise:
-        types = {one.type for one in builtins if one.builtin == "thread_position_in_grid"}
-        if types & {"uint3", "ushort3"}:
-            return (8, 5, 2), (8, 5, 2)
-        if types & {"uint2", "ushort2"}:
-            return (13, 7), (13, 7)
-        return (97,), (32,)
-    size = limit if limit < 1024 else 64
-    return (2 * size, 2, 1), (size, 1, 1)
+@dataclass(frozen=True)
+class Inputs:
+    """A launch's memory before it, and the places of its arguments."""
 
+    block: torch.Tensor
+    places: tuple[Place, ...]
 
-def _content(one: Argument, generator: torch.Generator, *, special: bool) -> torch.Tensor:
-    """The bytes of a buffer."""
-    if one.fields:
-        return _structure(one.fields, one.element_size)
-    if one.is_const and _is_integer(one.type) and (one.space == "constant" or not one.is_pointer):
-        return _numbers(one.name, one.type, one.is_pointer)
-    if one.space == "constant" and not one.is_pointer:
-        return _as_bytes(torch.full((2,), 0.5), one.type)
-    if not one.is_const:
-        return torch.full((_ROOM,), 0xA5 if one.type != "bool" else 1, dtype=torch.uint8)
-    return _filled(one, generator, special=special)
-
-
-def _filled(one: Argument, generator: torch.Generator, *, special: bool) -> torch.Tensor:
-    if one.type == "bool":
-        return torch.randint(0, 2, (_ELEMENTS,), generator=generator, dtype=torch.uint8)
-    if _INDEX.fullmatch(one.name):
-        small = torch.randint(0, 4, (_ELEMENTS,), generator=generator)
-        return _as_bytes(small, one.type)
-    if _is_integer(one.type):
-        bits = torch.randint(0, 256, (_ELEMENTS * one.element_size,), generator=generator)
-        found = bits.to(torch.uint8)
-        if special:  # small numbers too: powers and shifts need them
-            small = torch.randint(-3, 40, (_ELEMENTS // 2,), generator=generator)
-            part = _as_bytes(small, one.type)
-            found[: part.numel() // 2] = part[: part.numel() // 2]
+    def arguments(self, block: torch.Tensor) -> list[torch.Tensor]:
+        """The buffers of a copy of the block, by index; what is not bound is an empty place."""
+        count = max((one.argument.index or 0 for one in self.places), default=-1) + 1
+        found = [block[:0] for _ in range(count)]
+        for one in self.places:
+            found[one.argument.index or 0] = block[one.start : one.start + one.size]
         return found
-    numbers = torch.randn(_ELEMENTS, generator=generator)
-    if special:
-        numbers *= torch.randint(0, 12, (_ELEMENTS,), generator=generator).float()
-        where = torch.randint(0, 2 * len(_SPECIAL), (_ELEMENTS,), generator=generator)
-        table = torch.tensor(_SPECIAL)
-        is_special = where < len(_SPECIAL)
-        numbers[is_special] = table[where[is_special]]
-    return _as_bytes(numbers, one.type)
 
 
-def _numbers(name: str, type_: str, is_pointer: bool) -> torch.Tensor:
-    """A number, or the shape or strides of an array of three dimensions."""
-    if is_pointer:
-        values = _STRIDES if "stride" in name else _SHAPE
-        return _as_bytes(torch.tensor((*values, 1, 1, 1, 1, 1)), type_)
-    if name == "ndim":
-        return _as_bytes(torch.tensor((3, 0)), type_)
-    return _as_bytes(torch.tensor((_number(name), 0)), type_)
-
-
-def _number(name: str) -> int:
-    return next((value for pattern, value in _NUMBERS if re.fullmatch(pattern, name)), 1)
-
-
-def _structure(fields: Sequence[Field], size: int) -> torch.Tensor:
-    data = torch.zeros(size, dtype=torch.uint8)
-    for one in fields:
-        if one.fields:
+def make_inputs(kernel: str, table: Sequence[Argument], launch: Launch) -> Inputs:
+    """The memory of a launch; the same for the same name."""
+    generator = torch.Generator().manual_seed(zlib.crc32(kernel.encode()))
+    start, parts, places = _ROOM, [], []
+    filled = 0
+    for one in table:
+        if one.role != "buffer":
             continue
-        number = torch.tensor([_number(one.name)] * max(one.shape[0] if one.shape else 1, 1))
-        if not _is_integer(one.type):
-            number = number.float() * 0.5
-        content = _as_bytes(number, one.type)[: size - one.offset]
-        data[one.offset : one.offset + content.numel()] = content
+        content = _content(one, launch, generator, filled)
+        filled += one.is_const and one.name not in launch.values
+        places.append(Place(one, start, content.numel()))
+        parts.append((start, content))
+        room = _ROOM if one.is_pointer else 0
+        start += -(-content.numel() // _ALIGNED) * _ALIGNED + max(room, _ALIGNED)
+    block = torch.zeros(start + _ROOM, dtype=torch.uint8)
+    for at, content in parts:
+        block[at : at + content.numel()] = content
+    return Inputs(block, tuple(places))
+
+
+def _content(
+    one: Argument, launch: Launch, generator: torch.Generator, number: int
+) -> torch.Tensor:
+    """The bytes of an argument. `number` counts the buffers that are filled."""
+    value = launch.values.get(one.name)
+    if callable(value):
+        return as_bytes(value(generator, launch.elements), one.type)
+    if value is not None:
+        return _given(one, value)
+    if not one.is_const:
+        size = launch.elements * max(one.element_size, 1)
+        if one.type == "bool":  # no other byte is one
+            return torch.arange(size).remainder(2).to(torch.uint8)
+        return torch.full((size,), _UNWRITTEN, dtype=torch.uint8)
+    if not one.is_pointer or one.space == "constant":
+        raise NoValue(f"no value for '{one.name}' ({one.type})")
+    type_ = type_of_elements(one)
+    count = launch.elements * max(one.element_size // dtype_of(type_).itemsize, 1)
+    return _filled(type_, count, launch.fill, generator, number)
+
+
+def type_of_elements(one: Argument) -> str:
+    """The type of a buffer's numbers: a complex number is a structure of two."""
+    return one.fields[0].type if one.fields else one.type
+
+
+def _given(one: Argument, value: Value) -> torch.Tensor:
+    if isinstance(value, Mapping):
+        return _structure(one, value)
+    numbers = torch.tensor(value if isinstance(value, Sequence) else [value])
+    return as_bytes(numbers, one.type)
+
+
+def _structure(one: Argument, values: Mapping[str, object]) -> torch.Tensor:
+    data = torch.zeros(one.element_size, dtype=torch.uint8)
+    for part in one.fields:
+        data[part.offset : part.offset + _size(part)] = _field(one, part, values)
     return data
+
+
+def _size(part: Field) -> int:
+    count = 1
+    for length in part.shape:
+        count *= length
+    return count * dtype_of(part.type).itemsize
+
+
+def _field(one: Argument, part: Field, values: Mapping[str, object]) -> torch.Tensor:
+    if part.name not in values:
+        raise NoValue(f"no value for '{one.name}.{part.name}' ({part.type})")
+    found = as_bytes(torch.tensor(values[part.name]).reshape(-1), part.type)
+    if found.numel() != _size(part):
+        raise NoValue(f"'{one.name}.{part.name}' has {_size(part)} bytes, not {found.numel()}")
+    return found
+
+
+def _filled(
+    type_: str, count: int, fill: str, generator: torch.Generator, number: int
+) -> torch.Tensor:
+    if type_ == "bool":
+        return torch.randint(0, 2, (count,), generator=generator, dtype=torch.uint8)
+    if dtype_of(type_).is_floating_point:
+        make: Callable[..., torch.Tensor] = _floats
+    else:
+        make = _integers
+    return as_bytes(make(count, fill, generator, number, dtype_of(type_)), type_)
+
+
+def _combined(values: Sequence[float], count: int, number: int) -> torch.Tensor:
+    """Every value with every one of the buffer before it, then all again."""
+    at = torch.arange(count) // len(values) ** min(number, 2) % len(values)
+    return torch.tensor(values)[at]
+
+
+def _floats(
+    count: int, fill: str, generator: torch.Generator, number: int, dtype: torch.dtype
+) -> torch.Tensor:
+    numbers = torch.randn(count, generator=generator)
+    chance = torch.rand(count, generator=generator)
+    if fill != SPECIAL:
+        numbers = torch.where(chance < 0.05, _combined(_HARMLESS, count, 0), numbers)
+        return torch.where(chance > 0.998, _combined(_SPECIAL, count, 0), numbers)
+    numbers *= torch.randint(0, 12, (count,), generator=generator).float()
+    is_special = (chance < 0.5) | (torch.arange(count) < len(_SPECIAL) ** 2)
+    return torch.where(is_special, _combined(_SPECIAL, count, number), numbers)
+
+
+def _integers(
+    count: int, fill: str, generator: torch.Generator, number: int, dtype: torch.dtype
+) -> torch.Tensor:
+    """Half of them any bits, half small; edges of all types first where they are wanted."""
+    raw = torch.randint(0, 256, (count * dtype.itemsize,), generator=generator)
+    numbers = raw.to(torch.uint8).view(dtype).to(torch.int64)
+    small = torch.randint(-3, 40, (count,), generator=generator)
+    numbers = torch.where(torch.rand(count, generator=generator) < 0.5, numbers, small)
+    if fill != SPECIAL:
+        return numbers
+    at = torch.arange(count)
+    edges = torch.tensor(_WHOLE)[at // len(_WHOLE) ** min(number, 2) % len(_WHOLE)]
+    return torch.where(at < len(_WHOLE) ** 2, edges, numbers)
 
 
 _DTYPES = {
@@ -160,6 +189,7 @@ _DTYPES = {
     "long": torch.int64,
     "ulong": torch.int64,
     "half": torch.float16,
+    "half2": torch.float16,
     "bfloat": torch.bfloat16,
 }
 
@@ -169,10 +199,7 @@ def dtype_of(type_: str) -> torch.dtype:
     return _DTYPES.get(type_, torch.float32)
 
 
-def _is_integer(type_: str) -> bool:
-    return not dtype_of(type_).is_floating_point
-
-
-def _as_bytes(values: torch.Tensor, type_: str) -> torch.Tensor:
-    found = values.to(dtype_of(type_)).contiguous().view(torch.uint8)
-    return found[:_ROOM]
+def as_bytes(values: torch.Tensor, type_: str) -> torch.Tensor:
+    if type_ == "bool":
+        values = values != 0
+    return values.to(dtype_of(type_)).contiguous().view(torch.uint8)

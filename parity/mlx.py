@@ -27,12 +27,17 @@ from anymetal.msl.arguments import describe_kernels
 from anymetal.msl.check import check_all
 from anymetal.nouns import Argument, Scalar, Source
 from parity import functions, wheels
-from parity.inputs import Call, dtype_of, make_call
+from parity.inputs import Inputs, NoValue, dtype_of, make_inputs, type_of_elements
+from parity.launches import Case, Launch, description_of
 from parity.templates import Template, template_of
 from parity.verdict import Verdict
 
 ENGINES = ("simdgroup", "coroutine")
 BATCH = 48
+
+
+class NoDescription(Exception):
+    """Nobody has written how a kernel is launched."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +49,19 @@ class Noted:
     template: Template
 
     @property
+    def launches(self) -> list[Launch]:
+        """The ways to launch it; all of them have the same function constants."""
+        describe = description_of(self.template.function)
+        if describe is None:
+            raise NoDescription(f"no description of {self.template.function}")
+        arguments = tuple(self.template.arguments.split(", "))
+        return describe(Case(self.name, self.template.function, arguments))
+
+    @property
     def constants(self) -> dict[str, Scalar]:
-        """Function constants: nothing is aligned, batched or there besides."""
-        found = (one.constant for one in self.notes.constants)
-        return {one.name: False if one.type == "bool" else 1 for one in found}
+        """The function constants that Apple's code has, as the description sets them."""
+        values = self.launches[0].constants
+        return {one.constant.name: values[one.constant.name] for one in self.notes.constants}
 
 
 @functools.cache
@@ -162,7 +176,7 @@ def _first_line(error: Exception) -> str:
 # ---- the same results ----------------------------------------------------------------------------
 
 
-def judge_results(names: Iterable[str]) -> Iterator[Verdict]:
+def judge_results(names: Iterable[str], engines: Sequence[str] = ENGINES) -> Iterator[Verdict]:
     """Runs kernels from AIR and from source, on both engines."""
     for group in batches(names):
         compiler: Compiler | None = None
@@ -170,28 +184,48 @@ def judge_results(names: Iterable[str]) -> Iterator[Verdict]:
             compiler = Compiler(source_of(group))
         except AnymetalError as error:
             if len(group) > 1:
-                yield from judge_results([one.name for one in group[: len(group) // 2]])
-                yield from judge_results([one.name for one in group[len(group) // 2 :]])
+                half = len(group) // 2
+                yield from judge_results([one.name for one in group[:half]], engines)
+                yield from judge_results([one.name for one in group[half:]], engines)
             else:
                 yield replace(_verdict(group[0]), refused=_first_line(error))
             continue
         for one in group:
-            yield _judged(one, compiler)
+            yield _judged(one, compiler, engines)
 
 
-def _judged(one: Noted, compiler: Compiler) -> Verdict:
+def _judged(one: Noted, compiler: Compiler, engines: Sequence[str]) -> Verdict:
     verdict, found = _verdict(one), []
-    for engine in ENGINES:
+    try:
+        described = one.launches
+        tables = [noted.argument for noted in one.notes.parameters]
+        inputs = [make_inputs(one.name, tables, launch) for launch in described]
+    except (NoDescription, NoValue) as error:
+        words = tuple((engine, f"not run: {error}") for engine in engines)
+        return replace(verdict, results=words)
+    for engine in engines:
         os.environ["ANYMETAL_ENGINE"] = engine
         try:
-            ours = ShaderLibrary(compiler).specialize(one.name, dict(one.constants))
+            kernels = _kernels(one, compiler)
         except AnymetalError as error:
             if "cannot run on the" not in str(error):
                 return replace(verdict, refused=_first_line(error))
             found.append((engine, "engine: " + _first_line(error)[:120]))
             continue
-        found.append((engine, _compared(one, ours)))
+        words = [_compared(kernels, *each) for each in zip(described, inputs, strict=True)]
+        found.append((engine, max(words, key=_badness)))
     return replace(verdict, results=tuple(found))
+
+
+def _kernels(one: Noted, compiler: Compiler) -> tuple[Kernel, Kernel]:
+    """Apple's and ours, with the same function constants."""
+    values = one.launches[0].constants
+    known = {constant.name for constant in compiler.outline.constants}
+    ours = ShaderLibrary(compiler).specialize(
+        one.name, {name: value for name, value in values.items() if name in known}
+    )
+    apples = ShaderLibrary(_apples()._compiler).specialize(one.name, dict(one.constants))
+    return apples, ours
 
 
 @functools.cache
@@ -199,50 +233,47 @@ def _apples() -> ShaderLibrary:
     return load_metallib(wheels.mlx_library())
 
 
-def _compared(one: Noted, ours: Kernel) -> str:
+def _badness(word: str) -> int:
+    """How much a word says: of several launches the worst is kept."""
+    known = ("equal", "NaN signs", "equal, nothing written")
+    return known.index(word) if word in known else len(known)
+
+
+def _compared(kernels: Sequence[Kernel], launch: Launch, inputs: Inputs) -> str:
+    """`equal`, `equal, nothing written`, `NaN signs`, or how many elements differ."""
+    blocks = []
     try:
-        apples = _apples_kernel(one)
-        table = [noted.argument for noted in one.notes.parameters]
-        limit = apples.max_threads_per_threadgroup
-        outcomes = []
-        for kernel in (apples, ours):
-            call = make_call(one.name, table, limit)
-            before = [call.arguments[index].clone() for index in call.written]
-            kernel(*call.arguments, threads=call.threads, group_size=call.group_size)
-            outcomes.append((call, before))
+        for kernel in kernels:
+            block = inputs.block.clone()
+            arguments = inputs.arguments(block)
+            kernel(*arguments, threads=launch.threads, group_size=launch.group)
+            blocks.append(block)
     except (AnymetalError, RuntimeError) as error:
         return f"not run: {str(error)[:160]}"
-    (first, before), (second, _) = outcomes
-    return _word(one, first, second, before)
+    if torch.equal(*blocks):
+        return "equal, nothing written" if torch.equal(blocks[0], inputs.block) else "equal"
+    return _difference(inputs, *blocks)
 
 
-def _apples_kernel(one: Noted) -> Kernel:
-    return ShaderLibrary(_apples()._compiler).specialize(one.name, dict(one.constants))
-
-
-def _word(one: Noted, first: Call, second: Call, before: Sequence[torch.Tensor]) -> str:
-    """`equal`, `equal, nothing written`, `NaN signs`, or how many elements differ."""
-    types = {n.argument.index: n.argument.type for n in one.notes.parameters}
-    worst, wrote = "equal", False
-    for index, old in zip(first.written, before, strict=True):
-        mine, other = first.arguments[index], second.arguments[index]
-        wrote |= not torch.equal(mine, old)
-        if torch.equal(mine, other):
-            continue
-        dtype = dtype_of(types[index])
-        a, b = mine.view(dtype), other.view(dtype)
-        same = (
-            mine.view(torch.uint8)
-            .view(-1, dtype.itemsize)
-            .eq(other.view(torch.uint8).view(-1, dtype.itemsize))
-            .all(1)
-        )
-        if dtype.is_floating_point and bool((same | (a.isnan() & b.isnan())).all()):
-            worst = "NaN signs"
-        else:
-            return f"{int((~same).sum())} elements differ"
-    if worst == "equal" and not wrote:
-        return "equal, nothing written"
+def _difference(inputs: Inputs, first: torch.Tensor, second: torch.Tensor) -> str:
+    """Which elements of two blocks differ, in words."""
+    inside = torch.zeros(first.numel(), dtype=torch.bool)
+    worst = "NaN signs"
+    for place in inputs.places:
+        part = slice(place.start, place.start + place.size)
+        inside[part] = True
+        dtype = dtype_of(type_of_elements(place.argument))
+        one, other = (block[part].clone().view(dtype) for block in (first, second))
+        bits = [side.view(torch.uint8).view(-1, dtype.itemsize) for side in (one, other)]
+        differs = (bits[0] != bits[1]).any(1)
+        if dtype.is_floating_point:
+            differs &= ~(one.isnan() & other.isnan())
+        if bool(differs.any()):
+            at = int(differs.nonzero()[0, 0])
+            worst = f"{int(differs.sum())} elements differ, first {place.argument.name}[{at}]: "
+            worst += f"{one[at].item()!r}, ours {other[at].item()!r}"
+    if bool(((first != second) & ~inside).any()):
+        return "stray writes differ"
     return worst
 
 

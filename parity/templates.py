@@ -238,6 +238,17 @@ def _softmax(match: re.Match[str], types: Mapping[str, str]) -> Template | None:
     return Template(("utils.h", f"{function}.h"), name, cpp(kind) + more)
 
 
+@_rule(rf"(cross_entropy(?:_vjp)?)_{_F}")
+def _cross_entropy(match: re.Match[str], types: Mapping[str, str]) -> Template | None:
+    return Template(("defines.h", "utils.h", "cross_entropy.h"), match[1], cpp(match[2]))
+
+
+@_rule(rf"dot_product_{_F}_it(\d+)_tg(\d+)_sg(\d+)")
+def _dot(match: re.Match[str], types: Mapping[str, str]) -> Template | None:
+    kind, *sizes = match.groups()
+    return Template(("utils.h", "dot.h"), "dot_product", ", ".join([cpp(kind), *sizes]))
+
+
 # ---- products ------------------------------------------------------------------------------------
 
 _FLAGS = {"0": "false", "1": "true"}
@@ -308,12 +319,20 @@ def _gemm_splitk(match: re.Match[str], types: Mapping[str, str]) -> Template | N
     return Template(headers, "gemm_splitk", arguments)
 
 
-@_rule(rf"steel_(gather|segmented)_mm_([nt]{{2}})_{_F}_{_F}_{_TILES}")
+@_rule(rf"steel_gemm_splitk_accum_{_F}_{_F}(_axbpy)?")
+def _splitk_sum(match: re.Match[str], types: Mapping[str, str]) -> Template | None:
+    result, partial, scaled = match.groups()
+    headers = (*_STEEL, "steel/gemm/kernels/steel_gemm_splitk.h")
+    name = "gemm_splitk_accum" + ("_axpby" if scaled else "")
+    return Template(headers, name, f"{cpp(partial)}, {cpp(result)}")
+
+
+@_rule(rf"steel_(gather|segmented)_mm(_rhs)?_([nt]{{2}})_{_F}_{_F}_{_TILES}")
 def _gemm_gather(match: re.Match[str], types: Mapping[str, str]) -> Template | None:
-    family, sides, kind, _, *sizes = match.groups()
+    family, rows, sides, kind, _, *sizes = match.groups()
     arguments = ", ".join([cpp(kind), *sizes, _sides(sides), "float"])
     headers = (*_STEEL, f"steel/gemm/kernels/steel_gemm_{family}.h")
-    return Template(headers, f"{family}_mm", arguments)
+    return Template(headers, f"{family}_mm{rows or ''}", arguments)
 
 
 @_rule(
@@ -336,12 +355,28 @@ def _attention(match: re.Match[str], types: Mapping[str, str]) -> Template | Non
     return Template(headers, "attention", arguments)
 
 
-@_rule(rf"sdpa_vector_(?:(2pass_1|2pass_2)_)?{_F}_([\d_]+)")
+@_rule(rf"sdpa_vector_(?:(2pass_1|2pass_2)_)?{_F}_(\d+(?:_\d+)?)(?:_tk(\d))?")
 def _sdpa(match: re.Match[str], types: Mapping[str, str]) -> Template | None:
-    step, kind, sizes = match.groups()
+    step, kind, sizes, keys = match.groups()
     name = f"sdpa_vector_{step}" if step else "sdpa_vector"
-    arguments = ", ".join([cpp(kind), *sizes.split("_")])
+    arguments = ", ".join([cpp(kind), *sizes.split("_"), *([keys] if keys else [])])
     return Template(("utils.h", "sdpa_vector.h"), name, arguments)
+
+
+# How many heads a simdgroup takes, by how many there are and how long they are.
+_HEADS = {("8", "64"): "8", ("8", "128"): "4", ("12", "128"): "4", ("16", "128"): "2"}
+
+
+@_rule(rf"sdpa_vector_2pass_1_gqa_(\d+)_{_F}_(\d+)_(\d+)")
+def _sdpa_grouped(match: re.Match[str], types: Mapping[str, str]) -> Template | None:
+    heads, kind, depth, width = match.groups()
+    arguments = ", ".join([cpp(kind), depth, width, heads, _HEADS[heads, depth]])
+    return Template(("utils.h", "sdpa_vector.h"), "sdpa_vector_2pass_1_gqa", arguments)
+
+
+@_rule(rf"(sdpa_blocked_(?:scale_copy|causal_mask))_{_F}")
+def _sdpa_blocked(match: re.Match[str], types: Mapping[str, str]) -> Template | None:
+    return Template(("utils.h", "sdpa_blocked.h"), match[1], cpp(match[2]))
 
 
 @_rule(rf"(seq_gated_delta|seq_gated_delta_vjp|gated_delta_fused_chunk)_{_F}_([\d_]+)")

@@ -68,3 +68,35 @@ def test_all_16_bit_floats_are_moved_as_they_are(
         for number, (found, bits) in enumerate(zip(moved(kind), wanted, strict=True)):
             wrong = (found != bits).nonzero().flatten().tolist()
             assert not wrong, (kind, number, len(wrong), hex(bits[wrong[0]].item() & 0xFFFF))
+
+
+COMPARED = """
+#include <metal_stdlib>
+using namespace metal;
+kernel void smaller(device const bfloat* x, device const uchar* at, device bfloat* y,
+                    device bfloat* copied, uint i [[thread_position_in_grid]]) {
+  bfloat one = x[i], other = x[i * 2 + at[i]];
+  y[i] = isnan(one) || one < other ? one : other;
+  if (one > other) copied[i] = one;
+}
+"""
+
+
+@pytest.mark.parametrize("engine", ["simdgroup", "coroutine"])
+def test_a_bfloat_that_is_compared_too_keeps_its_bits(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loaded one by one: LLVM made floats of them, and rounded them back."""
+    monkeypatch.setenv("ANYMETAL_ENGINE", engine)
+    count = 997
+    bits = torch.arange(3 * count + 9).mul(2654435761).bitwise_right_shift(9)
+    bits[::3] &= 0x807F  # denormals
+    bits = bits.to(torch.uint16).view(torch.int16)
+    at = torch.arange(count).mul(7).remainder(5).to(torch.uint8)
+    y, copied = torch.zeros(count, dtype=torch.int16), torch.zeros(count, dtype=torch.int16)
+    kernel = anymetal.compile_shader(COMPARED).smaller
+    kernel(bits, at, y, copied, threads=count, group_size=64)
+    one, other = bits[:count], bits[torch.arange(count) * 2 + at]
+    first, second = one.view(torch.bfloat16), other.view(torch.bfloat16)
+    assert torch.equal(y, torch.where(first.isnan() | (first < second), one, other))
+    assert torch.equal(copied, torch.where(first > second, one, torch.zeros_like(one)))

@@ -21,15 +21,15 @@ def masked(*lines: str) -> list[str]:
 
 
 def test_scalar_call_becomes_a_mask() -> None:
-    bits, clear, back = masked(SCALAR)
-    assert bits.endswith("= bitcast bfloat %x to i16, !dbg !7")
+    wide, *_, bits, clear, back = masked(SCALAR)
+    assert wide.endswith("= fpext bfloat %x to float, !dbg !7")
     assert f"= and i16 {bits.split()[0]}, 32767, !dbg !7" in clear
     assert back == f"%a = bitcast i16 {clear.split()[0]} to bfloat, !dbg !7"
 
 
 def test_vector_call_becomes_a_mask() -> None:
     lines = masked(VECTOR, SCALAR)
-    assert len(lines) == 6 and not any("llvm.fabs" in line for line in lines)
+    assert len(lines) == 9 and not any("llvm.fabs" in line for line in lines)
     assert lines[1].endswith(f"= and <4 x i16> {lines[0].split()[0]}, splat (i16 32767)")
 
 
@@ -46,6 +46,25 @@ def test_select_is_one_of_bits() -> None:
     assert second.endswith("= bitcast <4 x bfloat> %y to <4 x i16>")
     assert "= select <4 x i1> %c, <4 x i16> " in chosen
     assert back == f"%b = bitcast <4 x i16> {chosen.split()[0]} to <4 x bfloat>"
+
+
+def test_what_is_moved_is_moved_as_integers() -> None:
+    gather = (
+        "%g = call <4 x bfloat> @llvm.masked.gather.v4bf16.v4p0(<4 x ptr> align 2 %p, <4 x i1> %c,"
+        " <4 x bfloat> poison)"
+    )
+    load, element = (
+        "%l = load bfloat, ptr %p, align 2",
+        "%e = extractelement <4 x bfloat> %v, i32 1",
+    )
+    assert all(map(bfloat.needs_bits, (gather, element, f"{load}\n%c = fcmp olt bfloat %l, %x\n")))
+    assert not bfloat.needs_bits(f"{load}\n%w = fpext bfloat %l to float\n")
+    *_, call, back = masked(gather)
+    assert "<4 x i16> @llvm.masked.gather.v4i16.v4p0(<4 x ptr> align 2 %p, <4 x i1> %c, " in call
+    assert back == f"%g = bitcast <4 x i16> {call.split()[0]} to <4 x bfloat>"
+    assert masked(load)[0].endswith("= load i16, ptr %p, align 2")
+    assert "= extractelement <4 x i16> " in masked(element)[1]
+    assert "store i16 " in masked("store bfloat %x, ptr %p, align 2")[-1]
 
 
 def test_bits_are_the_upper_half_of_a_float() -> None:
