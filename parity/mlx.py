@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 
@@ -150,11 +151,11 @@ def difference(apple: Sequence[Argument], ours: Sequence[Argument]) -> str:
     """Where two argument tables differ, in words; nothing where they do not."""
     if len(apple) != len(ours):
         return f"{len(apple)} parameters, ours {len(ours)}"
-    for theirs, own in zip(apple, ours, strict=True):
-        for field, value in asdict(_comparable(theirs)).items():
-            other = asdict(_comparable(own))[field]
+    for theirs, own in zip(map(_comparable, apple), map(_comparable, ours), strict=True):
+        for name in (field.name for field in fields(theirs) if theirs != own):
+            value, other = getattr(theirs, name), getattr(own, name)
             if value != other:
-                return f"'{theirs.name}': {field} is {value!r}, ours {other!r}"
+                return f"'{theirs.name}': {name} is {value!r}, ours {other!r}"
     return ""
 
 
@@ -177,7 +178,8 @@ def _first_line(error: Exception) -> str:
 
 
 def judge_results(names: Iterable[str], engines: Sequence[str] = ENGINES) -> Iterator[Verdict]:
-    """Runs kernels from AIR and from source, on both engines."""
+    """Runs kernels from AIR and from source, on both engines; compares their arguments too."""
+    logging.getLogger("anymetal.kernel").setLevel(logging.CRITICAL)  # MLX's powers tell much
     for group in batches(names):
         compiler: Compiler | None = None
         try:
@@ -201,8 +203,7 @@ def _judged(one: Noted, compiler: Compiler, engines: Sequence[str]) -> Verdict:
         tables = [noted.argument for noted in one.notes.parameters]
         inputs = [make_inputs(one.name, tables, launch) for launch in described]
     except (NoDescription, NoValue) as error:
-        words = tuple((engine, f"not run: {error}") for engine in engines)
-        return replace(verdict, results=words)
+        return replace(verdict, results=tuple((one, f"not run: {error}") for one in engines))
     for engine in engines:
         os.environ["ANYMETAL_ENGINE"] = engine
         try:
@@ -212,6 +213,7 @@ def _judged(one: Noted, compiler: Compiler, engines: Sequence[str]) -> Verdict:
                 return replace(verdict, refused=_first_line(error))
             found.append((engine, "engine: " + _first_line(error)[:120]))
             continue
+        verdict = replace(verdict, arguments=difference(tables, kernels[1].arguments))
         words = [_compared(kernels, *each) for each in zip(described, inputs, strict=True)]
         found.append((engine, max(words, key=_badness)))
     return replace(verdict, results=tuple(found))

@@ -40,6 +40,8 @@ def write_page(folder: Path) -> Path:
         part: list(results_in(folder, part).values())
         for part in ("tables", "results", "structure", "torch", "programs")
     }
+    judged = {row["kernel"]: row for part in ("tables", "results") for row in parts[part]}
+    parts["tables"] = list(judged.values())  # who runs a kernel compares its arguments too
     writers = {"tables": _tables, "results": _results, "structure": _structure, "torch": _torch}
     writers["programs"] = _programs
     sections = [writers[part](rows) for part, rows in parts.items() if rows]
@@ -109,12 +111,17 @@ def _results(rows: Sequence[Row]) -> str:
     text = (
         "## The same results, bit by bit\n\n"
         f"{len(rows):,} kernels ran once from Apple's AIR and once from source, with the same bytes"
-        " in all\nbuffers: special values (NaN, infinities, denormals, largest numbers) for"
-        " elementwise kernels,\nnormal numbers for others. Whole buffers are compared."
-        " *Nothing written*: the launch, whose sizes\nare guessed from names, left all buffers as"
-        " they were, which proves nothing. *Other engine*: the\nkernel is too long for that one.\n"
+        " in one block\nof memory, and whole blocks are compared. How each family is launched"
+        " (sizes with edges, strides,\ngrids, function constants) is described in"
+        " `parity/launches`. Elementwise kernels, sorts and searches\nget special values: every"
+        " second number is NaN, infinite, denormal, -0 or very large, and every one\nof them meets"
+        " every other; sums and products get few of them. *Nothing written*: the launch left\nthe"
+        " block as it was, which proves nothing. *Other engine*: the kernel is too long for that"
+        " one.\n"
     )
-    return "\n".join([text, figures, _listed(bad)])
+    families = Counter(row["family"] for row in rows)
+    listed = f"{len(families)} families, a row for each kernel that is not equal:\n"
+    return "\n".join([text, figures, listed if bad else "", _listed(bad)])
 
 
 def _kind(word: str) -> str:
