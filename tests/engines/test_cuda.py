@@ -259,3 +259,25 @@ kernel void k(device uint* x, uint i [[thread_position_in_grid]]) { x[i] = steps
 """
     with pytest.raises(EngineError, match=r"could not be inlined .* passed by .cpu"):
         built(Compiler(Source(HEAD + text)), "k")
+
+
+INITIAL = (
+    HEAD
+    + """
+kernel void begun(device int* x, uint i [[thread_position_in_grid]],
+                  uint j [[thread_index_in_threadgroup]]) {
+  if (j == 7) return;
+  threadgroup int table[4] = {4, 5, 6, 7};
+  x[i] = table[j & 3];
+}
+"""
+)
+
+
+def test_threadgroup_variables_have_their_values_before_the_kernel_starts(tmp_path: Path) -> None:
+    """Metal's are static: no thread that reads one waits for another."""
+    ptx = built(Compiler(Source(INITIAL)), "begun").ptx
+    assemble(ptx, tmp_path)
+    barrier = ptx.index("barrier.sync")
+    assert ptx.rindex("st.shared") < barrier < ptx.index("ld.shared")
+    assert ptx.count("st.shared") == 4 and "am_initial_value" not in ptx

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import anymetal
+from anymetal.errors import KernelSyntaxError
 
 HEADER = """#include <metal_stdlib>
 #include <metal_simdgroup_matrix>
@@ -49,6 +50,27 @@ kernel void layout(device const float* x, device float2* out, {LANE}) {{
         assert out[32 + lane].tolist() == [first + 100, first + 201]
         assert out[64 + lane].tolist() == [first + 100, 8]
     assert sorted(out[:32].flatten().tolist()) == list(range(64))
+
+
+def test_a_matrix_of_anything_may_be_named() -> None:
+    """As MLX's attention does for masks of bools: a type that no variable has."""
+    source = f"""{HEADER}
+template <typename T>
+struct Fragment {{
+  typedef simdgroup_matrix<T, 8, 8> matrix;
+  typedef vec<T, 2> pair;
+}};
+typedef simdgroup_matrix<bool, 8, 8> mask;
+kernel void named(device bool2* y, {LANE}) {{
+  Fragment<bool>::pair one(lane & 1, is_same_v<mask, Fragment<bool>::matrix>);
+  y[lane] = one;
+}}"""
+    y = torch.zeros(32, 2, dtype=torch.bool)
+    anymetal.compile_shader(source).named(y, threads=32)
+    assert y[:, 0].tolist() == [lane % 2 == 1 for lane in range(32)] and bool(y[:, 1].all())
+    with pytest.raises(KernelSyntaxError, match="simdgroup_matrix"):
+        used = source.replace("Fragment<bool>::pair one", "mask m; Fragment<bool>::pair one")
+        anymetal.compile_shader(used.replace("y[lane] = one", "simdgroup_store(m, y)"))
 
 
 MEMORY = f"""{HEADER}

@@ -7,6 +7,7 @@ function asks for all values at once; what is stored is found in the constants o
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from anymetal.ir import (
     PTR,
@@ -24,6 +25,18 @@ from anymetal.msl.threadgroup import INITIAL
 _PLACE, _MARK, _STORAGE = "am_place_initial_values", "am_initial_value", "am_threadgroup_storage"
 _COPY = "llvm.memcpy.p0.p0.i64"
 _CONSTANT = re.compile(rf'@"?\w*?{INITIAL}(\d+)"?')
+# Where a machine has memory of its own for them, each variable is one of its globals:
+# am_shared<slot, size, alignment>::bytes.
+_SHARED = re.compile(r"@_ZN9am_sharedILj(\d+)ELm(\d+)ELm\d+EE5bytesE")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A threadgroup variable: its bytes, and what its storage is asked for with or where it is."""
+
+    size: int
+    question: tuple[Operand, ...]
+    place: str = ""
 
 
 def place_initial_values(module: Module) -> None:
@@ -31,7 +44,7 @@ def place_initial_values(module: Module) -> None:
     calls = [*module.calls(_PLACE), *module.calls(_MARK)]
     if not calls:
         return
-    variables = _variables(module)
+    variables = _variables(module) | _shared(module)
     constants = {
         int(found[1]): one
         for one in module.globals.values()
@@ -47,16 +60,31 @@ def _declares(part: str | Function) -> bool:
     return isinstance(part, str) and part.startswith("declare ") and f"@{_PLACE}(" in part
 
 
-def _variables(module: Module) -> dict[int, tuple[Operand, ...]]:
-    """What each variable's storage is asked for with, by its slot."""
-    found = {call.operands[0].integer: call.operands for call in module.calls(_STORAGE)}
-    return {slot: operands for slot, operands in found.items() if slot is not None}
+def _variables(module: Module) -> dict[int, Variable]:
+    """The variables whose storage is asked for, by slot."""
+    found: dict[int, Variable] = {}
+    for call in module.calls(_STORAGE):
+        slot, size = (operand.integer for operand in call.operands[:2])
+        if slot is not None and size is not None:
+            found[slot] = Variable(size, call.operands)
+    return found
+
+
+def _shared(module: Module) -> dict[int, Variable]:
+    """The variables that are globals, by slot."""
+    found = [(one, match) for one in module.globals if (match := _SHARED.fullmatch(one))]
+    return {
+        int(match[1]): Variable(
+            int(match[2]), (), f"addrspacecast (ptr addrspace(3) {name} to ptr)"
+        )
+        for name, match in found
+    }
 
 
 def _rewrite(
     function: Function,
     module: Module,
-    variables: dict[int, tuple[Operand, ...]],
+    variables: dict[int, Variable],
     constants: dict[int, Global],
 ) -> None:
     for block in function.blocks:
@@ -73,15 +101,17 @@ def _rewrite(
 def _store(
     build: Builder,
     module: Module,
-    variables: dict[int, tuple[Operand, ...]],
+    variables: dict[int, Variable],
     constants: dict[int, Global],
 ) -> None:
     for slot, one in sorted(constants.items()):
         if slot not in variables:  # nothing of the kernel that is left uses it
             continue
-        size = variables[slot][1].integer
-        assert size is not None
-        storage = build.call(PTR, _STORAGE, variables[slot])
-        operands = (storage, Operand(PTR, one.name), i64(size), boolean(False))
+        variable = variables[slot]
+        if variable.place:
+            storage = Operand(PTR, variable.place)
+        else:
+            storage = build.call(PTR, _STORAGE, variable.question)
+        operands = (storage, Operand(PTR, one.name), i64(variable.size), boolean(False))
         module.declare(_COPY, VOID, [operand.type for operand in operands])
         build.call(VOID, _COPY, operands)

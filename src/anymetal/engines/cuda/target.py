@@ -13,6 +13,12 @@ ENTRY = "am_entry"
 TRIPLE = "nvptx64-nvidia-cuda"
 PTX_VERSION = "ptx80"
 
+# Threadgroup variables have their values before any thread is at work.
+_INITIAL_VALUES = (
+    "  if (am_is_first_thread()) am_place_initial_values();\n"
+    "  am_wait_at(AM_THREADGROUP_BARRIER);\n"
+)
+
 
 def thunk(entry: EntryPoint, function: str) -> str:
     """The kernel with its block of arguments as its one parameter."""
@@ -25,6 +31,7 @@ def thunk(entry: EntryPoint, function: str) -> str:
         f"const am_block<{block.parameters}> block) {{\n"
         "  am_group group;\n  am_thread self;\n"
         "  if (!am_start(block, group, self)) return;\n"
+        f"{_INITIAL_VALUES if entry.has_initial_values else ''}"
         f"  {function}(\n      {arguments});\n}}\n"
     )
 
@@ -58,5 +65,7 @@ def target(processor: str) -> Target:
         include_dirs=(Path(__file__).parent / "include", layout.INCLUDE_DIR),
         header="anymetal/block.h",
         thunk=thunk,
-        provided=frozenset(("am_lanes_as_tiles", "am_log", "am_dynamic_memory", *CALLS)),
+        provided=frozenset(
+            ("am_lanes_as_tiles", "am_log", "am_dynamic_memory", "am_initial_value", *CALLS)
+        ),
     )

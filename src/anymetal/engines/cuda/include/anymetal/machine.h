@@ -49,10 +49,11 @@ AM_INLINE T& am_threadgroup_variable() {
   return *(T*)(am_shared<Slot, sizeof(T), Align>::bytes);
 }
 
-// Shared memory has no initial values here: one thread stores them.
+// `value` is what a threadgroup variable begins with; am_place_initial_values stores all of them,
+// before the kernel starts (msl/initial_values.py).
+extern "C" void am_initial_value(const volatile void* value);
+extern "C" void am_place_initial_values();
 template <class T, class U>
-AM_INLINE void am_store_initial(T& variable, const U& value) {
-  if (am_is_first_thread())
-    __builtin_memcpy(const_cast<void*>(static_cast<const volatile void*>(&variable)), &value,
-                     sizeof(T));
+AM_INLINE void am_store_initial(T&, const U& value) {
+  am_initial_value(&value);
 }
