@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
@@ -77,7 +77,7 @@ def kernels() -> tuple[str, ...]:
 @functools.cache
 def noted(name: str) -> Noted | None:
     """The kernel, or None where the wheel has no text of it."""
-    if template_of(name, _Any()) is None:
+    if template_of(name, AnyType()) is None:
         return None
     bitcode = _library().function(name).bitcode
     notes = read_notes(parse(disassembled(bitcode, name)), name)
@@ -87,13 +87,15 @@ def noted(name: str) -> Noted | None:
     return Noted(name, notes, template)
 
 
-class _Any(dict[str, str]):
+class AnyType(dict[str, str]):
+    """Types of arguments where only the name of a template matters."""
+
     def __missing__(self, key: str) -> str:
         return "float"
 
 
 def has_source(name: str) -> bool:
-    return template_of(name, _Any()) is not None
+    return template_of(name, AnyType()) is not None
 
 
 def batches(names: Iterable[str]) -> Iterator[list[Noted]]:
@@ -138,6 +140,12 @@ def _tables(group: Sequence[Noted]) -> Iterator[Verdict]:
         else:
             yield replace(_verdict(group[0]), refused=_first_line(error))
         return
+    yield from _compared_tables(group, found)
+
+
+def _compared_tables(
+    group: Sequence[Noted], found: Mapping[str, Sequence[Argument]]
+) -> Iterator[Verdict]:
     for one in group:
         expected = [noted.argument for noted in one.notes.parameters]
         yield replace(_verdict(one), arguments=difference(expected, found[one.name]))
@@ -177,8 +185,15 @@ def _first_line(error: Exception) -> str:
 # ---- the same results ----------------------------------------------------------------------------
 
 
-def judge_results(names: Iterable[str], engines: Sequence[str] = ENGINES) -> Iterator[Verdict]:
-    """Runs kernels from AIR and from source, on both engines; compares their arguments too."""
+def judge_results(
+    names: Iterable[str],
+    engines: Sequence[str] = ENGINES,
+    launched: Callable[[str], bool] = lambda name: True,
+) -> Iterator[Verdict]:
+    """Runs kernels from AIR and from source, on both engines; compares their arguments too.
+
+    Of kernels that are not `launched` the arguments are all that is compared.
+    """
     logging.getLogger("anymetal.kernel").setLevel(logging.CRITICAL)  # MLX's powers tell much
     for group in batches(names):
         compiler: Compiler | None = None
@@ -187,13 +202,22 @@ def judge_results(names: Iterable[str], engines: Sequence[str] = ENGINES) -> Ite
         except AnymetalError as error:
             if len(group) > 1:
                 half = len(group) // 2
-                yield from judge_results([one.name for one in group[:half]], engines)
-                yield from judge_results([one.name for one in group[half:]], engines)
+                for part in (group[:half], group[half:]):
+                    yield from judge_results([one.name for one in part], engines, launched)
             else:
                 yield replace(_verdict(group[0]), refused=_first_line(error))
             continue
+        yield from _described([one for one in group if not launched(one.name)], compiler)
         for one in group:
-            yield _judged(one, compiler, engines)
+            if launched(one.name):
+                yield _judged(one, compiler, engines)
+
+
+def _described(group: Sequence[Noted], compiler: Compiler) -> Iterator[Verdict]:
+    """Compares arguments without machine code."""
+    if group:
+        found = describe_kernels(METAL.prepared(compiler.source), checking_target())
+        yield from _compared_tables(group, found)
 
 
 def _judged(one: Noted, compiler: Compiler, engines: Sequence[str]) -> Verdict:

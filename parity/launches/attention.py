@@ -130,7 +130,7 @@ def _causal_mask(case: Case) -> list[Launch]:
 def _gated_delta(case: Case) -> list[Launch]:
     """Two of the heads, eight of their rows (or rows of tiles): each is for itself."""
     depth, width, key_heads, heads, step = case.numbers(1, 5)
-    steps = 11
+    steps = 5
     values: dict[str, Value] = {
         "T": steps,
         **dict.fromkeys(("g", "beta", "b"), unit),

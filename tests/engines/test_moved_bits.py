@@ -76,7 +76,8 @@ using namespace metal;
 kernel void smaller(device const bfloat* x, device const uchar* at, device bfloat* y,
                     device bfloat* copied, uint i [[thread_position_in_grid]]) {
   bfloat one = x[i], other = x[i * 2 + at[i]];
-  y[i] = isnan(one) || one < other ? one : other;
+  bool is_nan = (as_type<ushort>(one) & 0x7FFF) > 0x7F80;
+  y[i] = is_nan || one < other ? one : other;
   if (one > other) copied[i] = one;
 }
 """

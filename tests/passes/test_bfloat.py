@@ -67,14 +67,27 @@ def test_what_is_moved_is_moved_as_integers() -> None:
     assert "store i16 " in masked("store bfloat %x, ptr %p, align 2")[-1]
 
 
+def test_what_was_an_integer_is_compared_as_one() -> None:
+    lines = masked(
+        "%a = load bfloat, ptr %p, align 2",
+        "%c = fcmp olt bfloat %a, %x",
+        "%s = select i1 %c, bfloat %a, bfloat %a",
+        "store bfloat %s, ptr %p, align 2",
+    )
+    loaded = lines[0].split()[0]
+    assert f"= select i1 %c, i16 {loaded}, i16 {loaded}" in "\n".join(lines)
+    assert any(line.startswith("%c = fcmp olt float ") for line in lines)
+
+
 def test_bits_are_the_upper_half_of_a_float() -> None:
     text = "  %d = bitcast bfloat %x to i16"
     assert bfloat.needs_bits(text)
-    wide, bits, upper, low = masked(text)
+    wide, bits, upper, low, named = masked(text)
     assert wide.endswith("= fpext bfloat %x to float")
     assert bits.endswith(f"= bitcast float {wide.split()[0]} to i32")
     assert upper.endswith(f"= lshr i32 {bits.split()[0]}, 16")
-    assert low == f"%d = trunc i32 {upper.split()[0]} to i16"
+    assert low.endswith(f"= trunc i32 {upper.split()[0]} to i16")
+    assert named == f"%d = or i16 {low.split()[0]}, 0"
 
 
 def test_sign_and_magnitude_of_one_bfloat_compile() -> None:

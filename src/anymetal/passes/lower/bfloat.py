@@ -52,7 +52,7 @@ def do_on_bits(module: Module) -> None:
             kinds = [_as_integers(one.type) for one in signature.parameters]
             module.declare(_of_integers(name), _as_integers(signature.type), kinds)
     for function in module.functions:
-        rewrite(function, _rewritten)
+        rewrite(function, _OnBits().rewritten)
 
 
 def _moves_bfloats(callee: str) -> bool:
@@ -67,93 +67,128 @@ def _as_integers(kind: Type) -> Type:
     return kind.with_scalar(I16) if kind.scalar is BFLOAT else kind
 
 
-def _rewritten(build: Builder, one: Instruction) -> bool:
-    return any(make(build, one) for make in _MAKERS)
+class _OnBits:
+    """The instructions of one function, and the integers that are the bits of its bfloats.
+
+    A bfloat that is an integer somewhere stays one: LLVM would load it as a float again.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, Operand] = {}
+
+    def rewritten(self, build: Builder, one: Instruction) -> bool:
+        makers = (self._mask, self._select, self._take_apart, self._gather, self._load)
+        others = (self._store, self._element, self._widen)
+        return any(make(build, one) for make in (*makers, *others))
+
+    def _bits(self, build: Builder, value: Operand) -> Operand:
+        """The bits of a value. One number's are the upper half of a float's: nothing is rounded."""
+        if value.text in self._known:
+            return self._known[value.text]
+        if value.type is not BFLOAT:
+            return build.cast("bitcast", value, value.type.with_scalar(I16))
+        bits = build.cast("bitcast", build.cast("fpext", value, FLOAT), I32)
+        return build.cast("trunc", build.lshr(bits, constant(I32, 16)), I16)
+
+    def _made(self, build: Builder, bits: Operand, one: Instruction) -> bool:
+        """Gives an instruction's name to the bfloat that these bits are."""
+        assert one.result is not None
+        self._known[one.result] = bits
+        build.cast("bitcast", bits, one.type, name=one.result)
+        return True
+
+    def _take_apart(self, build: Builder, cast: Instruction) -> bool:
+        if cast.opcode != "bitcast" or cast.type.scalar is not I16:
+            return False
+        (value,) = cast.operands
+        if value.type is not BFLOAT and value.text not in self._known:
+            return False
+        bits = self._bits(build, value)
+        build.binary("or", bits, constant(cast.type, 0), name=str(cast.result))
+        return True
+
+    def _select(self, build: Builder, select: Instruction) -> bool:
+        if select.opcode != "select" or select.type.scalar is not BFLOAT:
+            return False
+        condition, *values = select.operands
+        bits = [self._bits(build, value) for value in values]
+        return self._made(build, build.select(condition, bits[0], bits[1]), select)
+
+    def _gather(self, build: Builder, call: Instruction) -> bool:
+        callee = call.callee or ""
+        if not _moves_bfloats(callee):
+            return False
+        operands = [
+            self._bits(build, one) if one.type.scalar is BFLOAT else one for one in call.operands
+        ]
+        made = build.call(
+            *(_as_integers(call.type), _of_integers(callee), operands),
+            attributes=call.attributes,
+            call_attributes=call.call_attributes,
+        )
+        return call.result is None or self._made(build, made, call)
+
+    def _load(self, build: Builder, load: Instruction) -> bool:
+        """One number; vectors are moved whole."""
+        if load.opcode != "load" or load.type is not BFLOAT or load.ordering:
+            return False
+        volatile = load.is_volatile
+        bits = build.load(I16, load.operands[0], load.align, is_volatile=volatile)
+        return self._made(build, bits, load)
+
+    def _store(self, build: Builder, store: Instruction) -> bool:
+        if store.opcode != "store" or store.operands[0].type is not BFLOAT or store.ordering:
+            return False
+        value, pointer = store.operands
+        bits = self._bits(build, value)
+        build.store(bits, pointer, store.align, is_volatile=store.is_volatile)
+        return True
+
+    def _element(self, build: Builder, one: Instruction) -> bool:
+        if one.opcode not in ("insertelement", "extractelement"):
+            return False
+        if one.operands[0].type.scalar is not BFLOAT:
+            return False
+        vector, index = self._bits(build, one.operands[0]), one.operands[-1]
+        if one.opcode == "extractelement":
+            return self._made(build, build.extract_element(vector, index), one)
+        number = self._bits(build, one.operands[1])
+        return self._made(build, build.insert_element(vector, number, index), one)
+
+    def _widen(self, build: Builder, one: Instruction) -> bool:
+        """To float, and comparisons, of one number whose bits are known."""
+        if not any(value.text in self._known for value in _numbers(one)):
+            return False
+        wide = [self._wide(build, value) for value in one.operands]
+        if one.opcode == "fpext":
+            build.cast("bitcast", wide[0], FLOAT, name=str(one.result))
+        else:
+            floats = [build.cast("bitcast", value, FLOAT) for value in wide]
+            build.fcmp(one.predicate, floats[0], floats[1], name=str(one.result))
+        return True
+
+    def _wide(self, build: Builder, value: Operand) -> Operand:
+        """The bits of the float that a bfloat is."""
+        bits = build.cast("zext", self._bits(build, value), I32)
+        return build.shl(bits, constant(I32, 16))
+
+    def _mask(self, build: Builder, call: Instruction) -> bool:
+        callee = call.callee or ""
+        if not callee.startswith(_FABS) or not callee.endswith("bf16"):
+            return False
+        before = len(build.made)
+        bits = self._bits(build, call.operands[0])
+        clear = build.and_(bits, constant(_as_integers(call.type), _ALL_BUT_THE_SIGN))
+        self._made(build, clear, call)
+        for made in build.made[before:]:
+            made.metadata = call.metadata
+        return True
 
 
-def _bits(build: Builder, value: Operand, name: str = "") -> Operand:
-    """The bits of a value. One number's are the upper half of a float's: nothing is rounded."""
-    if value.type is not BFLOAT:
-        return build.cast("bitcast", value, value.type.with_scalar(I16), name=name)
-    bits = build.cast("bitcast", build.cast("fpext", value, FLOAT), I32)
-    return build.cast("trunc", build.lshr(bits, constant(I32, 16)), I16, name=name)
-
-
-def _take_apart(build: Builder, cast: Instruction) -> bool:
-    if cast.opcode != "bitcast" or cast.operands[0].type is not BFLOAT or cast.type is not I16:
-        return False
-    _bits(build, cast.operands[0], name=str(cast.result))
-    return True
-
-
-def _select(build: Builder, select: Instruction) -> bool:
-    if select.opcode != "select" or select.type.scalar is not BFLOAT:
-        return False
-    condition, *values = select.operands
-    bits = [_bits(build, value) for value in values]
-    chosen = build.select(condition, bits[0], bits[1])
-    build.cast("bitcast", chosen, select.type, name=str(select.result))
-    return True
-
-
-def _gather(build: Builder, call: Instruction) -> bool:
-    callee = call.callee or ""
-    if not _moves_bfloats(callee):
-        return False
-    operands = [_bits(build, one) if one.type.scalar is BFLOAT else one for one in call.operands]
-    made = build.call(
-        *(_as_integers(call.type), _of_integers(callee), operands),
-        attributes=call.attributes,
-        call_attributes=call.call_attributes,
-    )
-    if call.result is not None:
-        build.cast("bitcast", made, call.type, name=call.result)
-    return True
-
-
-def _load(build: Builder, load: Instruction) -> bool:
-    """One number; vectors are moved whole."""
-    if load.opcode != "load" or load.type is not BFLOAT or load.ordering:
-        return False
-    volatile = load.is_volatile
-    bits = build.load(I16, load.operands[0], load.align, is_volatile=volatile)
-    build.cast("bitcast", bits, BFLOAT, name=str(load.result))
-    return True
-
-
-def _store(build: Builder, store: Instruction) -> bool:
-    if store.opcode != "store" or store.operands[0].type is not BFLOAT or store.ordering:
-        return False
-    value, pointer = store.operands
-    build.store(_bits(build, value), pointer, store.align, is_volatile=store.is_volatile)
-    return True
-
-
-def _element(build: Builder, one: Instruction) -> bool:
-    if one.opcode not in ("insertelement", "extractelement"):
-        return False
-    if one.operands[0].type.scalar is not BFLOAT:
-        return False
-    vector, index = _bits(build, one.operands[0]), one.operands[-1]
-    if one.opcode == "insertelement":
-        made = build.insert_element(vector, _bits(build, one.operands[1]), index)
-    else:
-        made = build.extract_element(vector, index)
-    build.cast("bitcast", made, one.type, name=str(one.result))
-    return True
-
-
-def _mask(build: Builder, call: Instruction) -> bool:
-    callee = call.callee or ""
-    if not callee.startswith(_FABS) or not callee.endswith("bf16"):
-        return False
-    integers = _as_integers(call.type)
-    before = len(build.made)
-    clear = build.and_(_bits(build, call.operands[0]), constant(integers, _ALL_BUT_THE_SIGN))
-    build.cast("bitcast", clear, call.type, name=str(call.result))
-    for made in build.made[before:]:
-        made.metadata = call.metadata
-    return True
-
-
-_MAKERS = (_mask, _select, _take_apart, _gather, _load, _store, _element)
+def _numbers(one: Instruction) -> tuple[Operand, ...]:
+    """The operands of a comparison or of a conversion to float, where they are single bfloats."""
+    if one.opcode == "fcmp" and one.operands[0].type is BFLOAT:
+        return one.operands
+    if one.opcode == "fpext" and one.operands[0].type is BFLOAT and one.type is FLOAT:
+        return one.operands
+    return ()
