@@ -74,7 +74,7 @@ def kernels() -> tuple[str, ...]:
     return _library().kernels
 
 
-@functools.cache
+@functools.lru_cache(maxsize=2 * BATCH)
 def noted(name: str) -> Noted | None:
     """The kernel, or None where the wheel has no text of it."""
     if template_of(name, AnyType()) is None:
@@ -100,16 +100,20 @@ def has_source(name: str) -> bool:
 
 def batches(names: Iterable[str]) -> Iterator[list[Noted]]:
     """Kernels of the same headers together: they are compiled as one source."""
-    waiting: dict[tuple[str, ...], list[Noted]] = {}
+    waiting: dict[tuple[str, ...], list[str]] = {}
     for name in names:
-        one = noted(name)
-        if one is None:
+        template = template_of(name, AnyType())
+        if template is None:
             continue
-        group = waiting.setdefault(one.template.headers, [])
-        group.append(one)
+        group = waiting.setdefault(template.headers, [])
+        group.append(name)
         if len(group) == BATCH:
-            yield waiting.pop(one.template.headers)
-    yield from waiting.values()
+            yield _noted(waiting.pop(template.headers))
+    yield from map(_noted, waiting.values())
+
+
+def _noted(names: Sequence[str]) -> list[Noted]:
+    return [one for name in names if (one := noted(name)) is not None]
 
 
 def source_of(group: Sequence[Noted]) -> Source:
