@@ -146,7 +146,7 @@ def table(wanted: Sequence[Row], *, triton: bool) -> None:
 
 def compile_for(path: Path, wanted: Sequence[Row]) -> None:
     """Writes the bundle that the table needs, on a machine without a GPU."""
-    from anymetal.engines.compiler import compile_bundle  # noqa: PLC0415
+    from anymetal.engines.ahead import compile_bundle  # noqa: PLC0415
     from anymetal.launch.requested import requests  # noqa: PLC0415
     from anymetal.policy.policy import as_if_on  # noqa: PLC0415
     from anymetal.store.bundle import write_bundle  # noqa: PLC0415

@@ -164,7 +164,7 @@ BUNDLE = Setting(
     "ANYMETAL_BUNDLE",
     str,
     "",
-    "a file of `anymetal compile`: kernels in it run without a compiler",
+    "files of `anymetal compile`, separated as in PATH: kernels in them run without a compiler",
 )
 
 OVERRIDES = Setting(

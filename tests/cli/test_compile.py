@@ -35,5 +35,9 @@ def test_source_that_does_not_compile_leaves_no_bundle(tmp_path: Path) -> None:
 
 
 def test_wrong_usage_is_named(tmp_path: Path) -> None:
-    assert "expected cuda-sm90, cuda-sm80" in run("--target", "metal", "-o", tmp_path / "b")[1]
+    assert "expected cuda-sm90, cuda-sm80, cpu" in run("--target", "metal", "-o", tmp_path / "b")[1]
     assert "--operators" in run("--target", "cuda-sm80", "-o", tmp_path / "b")[1]
+    (tmp_path / "k.metal").write_text(KERNEL)
+    wrong = (tmp_path / "k.metal", "--target", "cuda-sm80", "-o", tmp_path / "b")
+    assert "expected NAME=VALUE" in run(*wrong, "--constant", "n")[1]
+    assert "expected X, X,Y" in run(*wrong, "--group-size", "64,64")[1]

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from anymetal.engines.compiler import Compiler, compile_bundle
+from anymetal.engines.ahead import compile_bundle
+from anymetal.engines.compiler import Compiler
 from anymetal.engines.contract import PLAIN
 from anymetal.errors import EngineError
 from anymetal.nouns import Scalar, Source

@@ -53,7 +53,7 @@ def main(path: Path | None) -> None:
 
 
 def _compile(path: Path) -> None:
-    from anymetal.engines.compiler import compile_bundle  # noqa: PLC0415
+    from anymetal.engines.ahead import compile_bundle  # noqa: PLC0415
     from anymetal.launch.requested import requests  # noqa: PLC0415
     from anymetal.store.bundle import write_bundle  # noqa: PLC0415
 

@@ -21,7 +21,8 @@ from tests.fuzz.printer import source
 from tests.fuzz.tree import Kernel
 
 import anymetal
-from anymetal.engines.compiler import Compiler, compile_bundle
+from anymetal.engines.ahead import compile_bundle
+from anymetal.engines.compiler import Compiler
 from anymetal.engines.contract import PLAIN
 from anymetal.errors import AnymetalError, EngineError
 from anymetal.nouns import Source

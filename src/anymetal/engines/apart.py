@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from anymetal import settings
 from anymetal.errors import AnymetalError, EngineError
+from anymetal.machine.processor import code_for, wanted
 
 LARGE = 16_000  # lines of IR; a checked kernel with 1,500 accesses has as many
 
@@ -53,7 +54,7 @@ def run_apart(what: str, function: Callable[..., Any], *arguments: Any, **keywor
     """
     limit = settings.COMPILE_LIMIT.value()
     path = os.pathsep.join(filter(None, [str(_PACKAGES), os.environ.get("PYTHONPATH", "")]))
-    question = (function.__module__, function.__name__, arguments, keywords)
+    question = (wanted(), function.__module__, function.__name__, arguments, keywords)
     try:
         done = subprocess.run(
             [sys.executable, "-m", __name__],
@@ -77,10 +78,11 @@ def run_apart(what: str, function: Callable[..., Any], *arguments: Any, **keywor
 
 
 def _serve() -> None:
-    module, name, arguments, keywords = pickle.loads(sys.stdin.buffer.read())
+    processor, module, name, arguments, keywords = pickle.loads(sys.stdin.buffer.read())
     answer = error = None
     try:
-        answer = getattr(import_module(module), name)(*arguments, **keywords)
+        with code_for(processor):
+            answer = getattr(import_module(module), name)(*arguments, **keywords)
     except AnymetalError as raised:
         error = raised
     sys.stdout.buffer.write(pickle.dumps((answer, error)))

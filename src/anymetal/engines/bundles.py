@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from anymetal import settings
-from anymetal.errors import BundleError
+from anymetal.engines.contract import Engine
+from anymetal.engines.cpu import bundled
 from anymetal.nouns import Scalar, Source
 from anymetal.store.bundle import Bundle, read_bundle
 from anymetal.store.cache import Entry, digest_of
@@ -39,18 +41,21 @@ def executable_key(source: str, kernel: str, constants: Mapping[str, Scalar], en
     return digest_of("executable", source, kernel, values, engine)
 
 
-def bundle_of(source: Source) -> Bundle | None:
-    """The bundle that has a source, whose included files, if any, are as they were.
+def bundles_of(source: Source) -> tuple[Bundle, ...]:
+    """The bundles that have a source, whose included files, if any, are as they were.
 
     Files that are not on this machine, torch's own headers of another installation say, count as
     they were when the bundle was written.
     """
+    every = (*_used, *_named(settings.BUNDLE.value()))
+    if not every:
+        return ()
     key = source_key(source)
-    for bundle in (*_used, *_named(settings.BUNDLE.value())):
-        outline = bundle.outlines.get(key)
-        if outline is not None and unchanged(_present(outline["dependencies"])):
-            return bundle
-    return None
+    return tuple(
+        bundle
+        for bundle in every
+        if key in bundle.outlines and unchanged(_present(bundle.outlines[key]["dependencies"]))
+    )
 
 
 def _present(dependencies: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -58,18 +63,29 @@ def _present(dependencies: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 @functools.lru_cache(maxsize=8)
-def _named(path: str) -> tuple[Bundle, ...]:
-    return (read_bundle(Path(path)),) if path else ()
+def _named(paths: str) -> tuple[Bundle, ...]:
+    return tuple(read_bundle(Path(path)) for path in paths.split(os.pathsep) if path)
 
 
 def executable_in(
-    bundle: Bundle, source: str, kernel: str, constants: Mapping[str, Scalar], engine: str
-) -> Entry:
-    entry = bundle.executables.get(executable_key(source, kernel, constants, engine))
-    if entry is None:
-        values = "".join(f", {name}={value}" for name, value in constants.items())
-        raise BundleError(
-            f"the bundle for {bundle.target} has no code of kernel '{kernel}'{values} for the"
-            f" {engine} engine: name it to `anymetal compile`"
-        )
-    return entry
+    bundles: Iterable[Bundle],
+    source: str,
+    kernel: str,
+    constants: Mapping[str, Scalar],
+    engines: Iterable[Engine],
+) -> tuple[Entry, Engine] | None:
+    """The code of a kernel for the first of the engines that a bundle has some for, and what
+    takes it back."""
+    for engine in engines:
+        key = executable_key(source, kernel, constants, engine.name)
+        for bundle in bundles:
+            if key in bundle.executables:
+                return bundle.executables[key], _taking_back(bundle, engine)
+    return None
+
+
+def _taking_back(bundle: Bundle, engine: Engine) -> Engine:
+    runtime = bundle.executables.get(bundled.runtime_key(bundle.target))
+    if runtime is None:
+        return engine
+    return bundled.BundledEngine(engine.name, bundled.started(runtime, bundle.target))

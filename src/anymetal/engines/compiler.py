@@ -8,11 +8,13 @@ them a bundle is asked, where one has the source: then nothing is compiled, and 
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib.util
 import json
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -32,7 +34,7 @@ from anymetal.nouns import (
     Target,
 )
 from anymetal.store.bundle import Bundle
-from anymetal.store.cache import Entry, default_store, digest_of
+from anymetal.store.cache import default_store, digest_of
 from anymetal.store.fingerprint import fingerprint, unchanged
 
 # Executables alive in this process: the same source compiled twice gives the same code.
@@ -50,19 +52,21 @@ class Compiler:
         self.handed_over = handed_over
         self._frontend = registry.FRONTENDS[type(source)]
         self._lock = threading.RLock()
-        self._bundle = bundles.bundle_of(source)
-        self._key = bundles.source_key(source)
-        if self._bundle is not None:
-            self.outline = _outline(self._bundle.outlines[self._key])
+        self._bundles = bundles.bundles_of(source)
+        if self._bundles:
+            first = self._bundles[0]
+            self.outline = _outline(first.outlines[bundles.source_key(source)])
         else:
             self.outline = self._make_outline()
-            digests = (digest for _, digest in self.outline.dependencies)
-            self._key = digest_of(_text_key(source), *digests)
+        self.cuda_engine = _cuda_engine(self._bundles)
+        self.only_cuda = _only_cuda(self._bundles)
 
-    @property
-    def cuda_engine(self) -> str:
-        """The one engine that a bundle for `cuda` devices has code for; empty elsewhere."""
-        return _cuda_engine(self._bundle) if self._bundle is not None else ""
+    @functools.cached_property
+    def key(self) -> str:
+        """All that decides about code, but the kernel and its constants."""
+        outline = self._make_outline() if self._bundles else self.outline
+        digests = (digest for _, digest in outline.dependencies)
+        return digest_of(_text_key(self.source), *digests)
 
     def constants_of(self, kernel: str) -> tuple[FunctionConstant, ...]:
         """The function constants that a kernel may be given."""
@@ -90,18 +94,17 @@ class Compiler:
         `engine` is the name of one; left out, the setting decides.
         """
         chosen = choose.choice(instrumentation, engine)
+        if self._bundles:
+            kept = self._from_bundles(kernel, constants, instrumentation, chosen)
+            if kept is not None:
+                return kept
         values = json.dumps(sorted((name, repr(value)) for name, value in constants.items()))
         kind, more = instrumentation.name, instrumentation.key
         quoted = self.source.name if instrumentation.quotes else ""
-        key = digest_of(self._key, quoted, kernel, values, chosen.name, kind, more)
+        key = digest_of(self.key, quoted, kernel, values, chosen.name, kind, more)
         with self._lock:
             # The key names the instrumentation, so what is found is of its kind.
             found: E | None = _alive.get(key)  # type: ignore[assignment]
-            if found is None and self._bundle is not None:
-                found = _from_bundle(
-                    self._bundle, self._key, kernel, constants, instrumentation, chosen
-                )
-                _alive[key] = found
             if found is None:
                 found = _from_store(key, instrumentation)
                 if found is None:
@@ -109,6 +112,30 @@ class Compiler:
                     default_store().put(kind, key, found.metadata, found.payload)
                 choose.log_fallback(kernel, chosen, found)
                 _alive[key] = found
+            return found
+
+    def _from_bundles(
+        self,
+        kernel: str,
+        constants: Mapping[str, Scalar],
+        instrumentation: Instrumentation[E],
+        chosen: Choice,
+    ) -> E | None:
+        """None where no bundle has the code and a compiler can make it."""
+        source = bundles.source_key(self.source)
+        key = bundles.executable_key(source, kernel, constants, f"bundled {chosen.name}")
+        with self._lock:
+            found: E | None = None
+            if instrumentation.name == PLAIN.name:
+                found = _alive.get(key)  # type: ignore[assignment]
+                if found is None:
+                    found = _from_bundles(
+                        self._bundles, source, kernel, constants, instrumentation, chosen
+                    )
+            if found is not None:
+                _alive[key] = found
+            elif not _compiler_is_here():
+                raise _missing(self._bundles, kernel, constants, instrumentation, chosen)
             return found
 
     def _build(
@@ -165,7 +192,7 @@ class BundledCompiler:
 
     def __init__(self, bundle: Bundle) -> None:
         self.source = Source("", name=f"<bundle for {bundle.target}>")
-        self._bundle = bundle
+        self._bundles = (bundle,)
         self._sources: dict[str, str] = {}
         outlines = []
         for key, note in bundle.outlines.items():
@@ -173,7 +200,8 @@ class BundledCompiler:
             self._sources.update((kernel, key) for kernel in outlines[-1].kernels)
         constants = {one.name: one for outline in outlines for one in outline.constants}
         self.outline = Outline(tuple(self._sources), tuple(constants.values()), (), ())
-        self.cuda_engine = _cuda_engine(bundle)
+        self.cuda_engine = _cuda_engine(self._bundles)
+        self.only_cuda = bool(self.cuda_engine)
 
     def constants_of(self, kernel: str) -> tuple[FunctionConstant, ...]:
         """The function constants that a kernel may be given."""
@@ -192,51 +220,68 @@ class BundledCompiler:
     ) -> E:
         """The executable of one kernel for one set of function constants."""
         chosen = choose.choice(instrumentation, engine or self.cuda_engine)
-        source = self._sources[kernel]
-        return _from_bundle(self._bundle, source, kernel, constants, instrumentation, chosen)
+        found: E | None = None
+        if instrumentation.name == PLAIN.name:
+            source = self._sources[kernel]
+            found = _from_bundles(self._bundles, source, kernel, constants, instrumentation, chosen)
+        if found is None:
+            raise _missing(self._bundles, kernel, constants, instrumentation, chosen)
+        return found
 
 
 AnyCompiler = Compiler | BundledCompiler
 
 
-def _cuda_engine(bundle: Bundle) -> str:
+def _cuda_engine(found: Iterable[Bundle]) -> str:
+    """The one engine that the bundles have code of for `cuda` devices; empty without any."""
     names = [engine.name for engine in registry.CUDA_ENGINES.values()]
-    return bundle.target if bundle.target in names else ""
+    return next((bundle.target for bundle in found if bundle.target in names), "")
 
 
-def _from_bundle(
-    bundle: Bundle,
+def _only_cuda(found: Sequence[Bundle]) -> bool:
+    return bool(found) and all(_cuda_engine((bundle,)) for bundle in found)
+
+
+def _compiler_is_here() -> bool:
+    with contextlib.suppress(ModuleNotFoundError):
+        return all(importlib.util.find_spec(name) for name in ("ziglang", "llvmlite"))
+    return False
+
+
+def _from_bundles(
+    found: Iterable[Bundle],
     source: str,
     kernel: str,
     constants: Mapping[str, Scalar],
     instrumentation: Instrumentation[E],
     chosen: Choice,
-) -> E:
-    if instrumentation.name != PLAIN.name:
-        raise BundleError(
-            f"kernel '{kernel}' comes from a bundle, which has no {instrumentation.name} code"
-        )
-    engine = chosen.engines[0]
-    entry = bundles.executable_in(bundle, source, kernel, constants, engine.name)
+) -> E | None:
+    kept = bundles.executable_in(found, source, kernel, constants, chosen.engines)
+    if kept is None:
+        return None
+    entry, engine = kept
     return instrumentation.load(entry.payload, entry.note, engine)
 
 
-def compile_bundle(
-    target: str, wanted: Iterable[tuple[Source, str, Mapping[str, Scalar]]]
-) -> Bundle:
-    """Kernels of sources, with their function constants, compiled for the engine `target`."""
-    outlines: dict[str, dict[str, Any]] = {}
-    executables: dict[str, Entry] = {}
-    compilers: dict[Source, Compiler] = {}
-    for source, kernel, constants in wanted:
-        if source not in compilers:
-            compilers[source] = Compiler(source)
-        key = bundles.source_key(source)
-        outlines[key] = asdict(compilers[source].outline)
-        made = compilers[source].compile(kernel, constants, PLAIN, target)
-        place = bundles.executable_key(key, kernel, constants, target)
-        executables[place] = Entry(made.metadata, made.payload)
-    return Bundle(target, outlines, executables)
+def _missing(
+    found: Iterable[Bundle],
+    kernel: str,
+    constants: Mapping[str, Scalar],
+    instrumentation: Instrumentation[Any],
+    chosen: Choice,
+) -> BundleError:
+    if instrumentation.name != PLAIN.name:
+        return BundleError(
+            f"kernel '{kernel}' comes from a bundle, which has no {instrumentation.name} code"
+        )
+    values = "".join(f", {name}={value}" for name, value in constants.items())
+    engines = " or ".join(engine.name for engine in chosen.engines)
+    targets = " and ".join(bundle.target for bundle in found)
+    return BundleError(
+        f"the bundle for {targets} has no code of kernel '{kernel}'{values} for the {engines}"
+        " engine: `anymetal compile` bundles it, given its file or --operators, and for its"
+        " function constants --constant NAME=VALUE"
+    )
 
 
 def _from_store(key: str, instrumentation: Instrumentation[E]) -> E | None:

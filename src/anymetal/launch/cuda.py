@@ -133,6 +133,7 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
             # The driver has copied the block by now.
             self._blocks.append(block)
         if errors is not None:
+            driver.wait(driver.current(device), self.name)
             ErrorBuffer.from_buffer_copy(bytes(errors.tolist())).raise_reported(self.name)
 
     def shape(self, threads: Extent | None, group_size: Extent | None) -> tuple[Sizes, Sizes]:

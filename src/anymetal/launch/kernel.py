@@ -43,7 +43,7 @@ class Kernel:
         # Compiled now, so that errors are met here: what a call would run.
         check = active()
         self._known: BoundKernel | CudaKernel
-        if compiler.cuda_engine:
+        if compiler.only_cuda:
             self._known = self._cuda.compiled(compiler.cuda_engine)
         else:
             self._known = self._plain if check is None else self._checked_for(check)

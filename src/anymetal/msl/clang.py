@@ -7,6 +7,8 @@ import functools
 import importlib.util
 import os
 import re
+import subprocess
+import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -195,6 +197,18 @@ def compile_support(path: Path, target: Target, include_dirs: Sequence[Path] = (
     if not result.ok:
         raise ToolchainError(f"{path.name} does not compile:\n{result.messages}")
     return result.output
+
+
+def link_shared(code: bytes) -> bytes:
+    """Object code as a shared library, whose symbols the process that loads it has (Linux)."""
+    zig, _ = executable()
+    with tempfile.TemporaryDirectory(prefix="anymetal-") as folder:
+        (Path(folder) / "code.o").write_bytes(code)
+        command = [zig, "ld.lld", "-shared", "--strip-all", "-o", "code.so", "code.o"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ToolchainError(f"code cannot be linked: {done.stderr[-1000:]}")
+        return (Path(folder) / "code.so").read_bytes()
 
 
 class _Crash(ToolchainError):

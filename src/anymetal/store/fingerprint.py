@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
+from anymetal.machine.processor import name_and_features, wanted
 from anymetal.store.cache import digest_of
 
 _PACKAGE = Path(__file__).parent.parent
@@ -27,16 +28,18 @@ def fingerprint(*parts: str | Path) -> str:
     return digest_of(*(_content(p) if isinstance(p, Path) else row(p) for p in parts))
 
 
+def row(name: str) -> str:
+    """What a row of the table says of this machine, or of the one that code is made for."""
+    return _row(name, wanted())
+
+
 def versions(*packages: str) -> str:
     return " ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
 
 
 def processor() -> str:
-    """Name and features of this processor: machine code is only good on its like."""
-    import llvmlite.binding as llvm  # noqa: PLC0415  (takes a moment)
-
-    features = llvm.get_host_cpu_features().flatten()
-    return f"{platform.machine()} {llvm.get_host_cpu_name()} {features}"
+    """Name and features of the processor: machine code is only good on its like."""
+    return f"{platform.machine()} {' '.join(name_and_features())}"
 
 
 def _torch() -> str:
@@ -65,8 +68,7 @@ TABLE: dict[str, Callable[[], str]] = {
 
 
 @functools.cache
-def row(name: str) -> str:
-    """What a row of the table says of this machine."""
+def _row(name: str, processor: str) -> str:
     return TABLE[name]()
 
 
@@ -112,5 +114,5 @@ def unchanged(files: Iterable[tuple[str, str]]) -> bool:
 
 def forget() -> None:
     """Looks at all files again: one of them has changed under our feet."""
-    row.cache_clear()
+    _row.cache_clear()
     _content.cache_clear()

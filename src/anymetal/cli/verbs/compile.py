@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,30 +15,48 @@ from anymetal.cli.files import check_writable
 from anymetal.cli.screen import Json, finish
 from anymetal.cli.screen import console as the_console
 from anymetal.cli.sources import Define, Include, Options, source_of
-from anymetal.engines import registry
-from anymetal.engines.compiler import Compiler, compile_bundle
+from anymetal.engines.ahead import Launches, Request, compile_bundle, targets
+from anymetal.engines.compiler import Compiler
+from anymetal.engines.contract import Sizes
 from anymetal.errors import AnymetalError
+from anymetal.launch.requested import Requests
+from anymetal.launch.shape import group_size_fault
 from anymetal.nouns import Scalar, Source
 from anymetal.store.bundle import write_bundle
 
-TARGETS = tuple(engine.name for engine in registry.CUDA_ENGINES.values())
+TARGETS = targets()
 
 app = typer.Typer()
 
-Wanted = list[tuple[Source, str, Mapping[str, Scalar]]]
+Values = Mapping[str, Sequence[Scalar]]
 
 
 @app.command(name="compile")
 def compile_(
     output: Annotated[Path, typer.Option("-o", "--output", help="the file to write")],
-    target: Annotated[str, typer.Option(help=f"what to compile for: {' or '.join(TARGETS)}")],
+    target: Annotated[str, typer.Option(help=f"what to compile for: {', '.join(TARGETS)}")],
     files: Annotated[
         list[Path] | None, typer.Argument(exists=True, dir_okay=False, help="Metal files")
     ] = None,
     include: Include = None,
     define: Define = None,
+    constant: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE[,VALUE]", help="a function constant; each of its values is compiled"
+        ),
+    ] = None,
+    group_size: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="X[,Y[,Z]]", help="a threadgroup that CPUs get code of its own for; repeatable"
+        ),
+    ] = None,
     operators: Annotated[
-        bool, typer.Option("--operators", help="every kernel that anymetal.ops launches")
+        bool,
+        typer.Option(
+            "--operators", help="every kernel that anymetal.ops and anymetal.linalg launch"
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -48,44 +67,104 @@ def compile_(
         raise typer.BadParameter("name Metal files, or --operators")
     check_writable(output=output)
     sources = [source_of(path, Options.parse(include, define)) for path in files or ()]
-    finish(write(the_console(), sources, target, output, operators=operators, as_json=as_json))
+    values = dict(_constant(text) for text in constant or ())
+    groups = [_group_size(text) for text in group_size or ()]
+    work = Work(sources, target, values, groups)
+    finish(work.write(the_console(), output, operators=operators, as_json=as_json))
 
 
-def write(
-    console: Console,
-    sources: list[Source],
-    target: str,
-    output: Path,
-    *,
-    operators: bool = False,
-    as_json: bool = False,
-) -> bool:
-    """Compiles all kernels of the sources, and the operators'; False where one does not compile."""
+class Work:
+    """What to compile: all kernels of the sources, with every value of the constants they have."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        target: str,
+        values: Values | None = None,
+        groups: Sequence[Sizes] = (),
+    ) -> None:
+        self.sources = sources
+        self.target = target
+        self.values = values or {}
+        self.groups = groups
+
+    def write(
+        self, console: Console, output: Path, *, operators: bool = False, as_json: bool = False
+    ) -> bool:
+        """Compiles all, and the operators' kernels; False where one does not compile."""
+        device = "cuda" if self.target.startswith("cuda") else "cpu"
+        try:
+            found = _operators(device) if operators else Requests()
+            wanted = [*self.kernels(), *found]
+            bundle = compile_bundle(self.target, wanted, self._launches(found))
+        except AnymetalError as error:
+            console.print(str(error), markup=False, highlight=False)
+            return False
+        write_bundle(output, bundle)
+        size, count, target = output.stat().st_size, len(wanted), bundle.target
+        if as_json:
+            row = {"file": str(output), "target": target, "kernels": count, "bytes": size}
+            print(json.dumps(row))
+        else:
+            console.print(f"{output}: {count} kernels for {target}, {size / 1024:.0f} KiB")
+        return True
+
+    def kernels(self) -> Iterator[Request]:
+        """Every kernel of the sources."""
+        for source in self.sources:
+            outline = Compiler(source).outline
+            declared = {one.name for one in outline.constants}
+            given = {name: some for name, some in self.values.items() if name in declared}
+            for kernel, chosen in itertools.product(
+                outline.kernels, itertools.product(*given.values())
+            ):
+                yield source, kernel, dict(zip(given, chosen, strict=True))
+
+    def _launches(
+        self, operators: Requests
+    ) -> Callable[[Source, str, Mapping[str, Scalar]], Launches]:
+        own = frozenset((group, ragged) for group in self.groups for ragged in (False, True))
+
+        def launches(source: Source, kernel: str, constants: Mapping[str, Scalar]) -> Launches:
+            return own if source in self.sources else operators.launches(source, kernel, constants)
+
+        return launches
+
+
+def _constant(text: str) -> tuple[str, list[Scalar]]:
+    name, _, values = text.partition("=")
+    if not name.isidentifier() or not values:
+        raise typer.BadParameter(f"--constant {text}: expected NAME=VALUE")
+    return name, [_scalar(text, value) for value in values.split(",")]
+
+
+def _scalar(text: str, value: str) -> Scalar:
+    if value in ("true", "false"):
+        return value == "true"
     try:
-        wanted = [*kernels_of(sources), *(_operators() if operators else ())]
-        bundle = compile_bundle(target, wanted)
-    except AnymetalError as error:
-        console.print(str(error), markup=False, highlight=False)
-        return False
-    write_bundle(output, bundle)
-    size, count = output.stat().st_size, len(bundle.executables)
-    if as_json:
-        print(json.dumps({"file": str(output), "target": target, "kernels": count, "bytes": size}))
-    else:
-        console.print(f"{output}: {count} kernels for {target}, {size / 1024:.0f} KiB")
-    return True
+        return int(value)
+    except ValueError:
+        pass
+    try:
+        return float(value)
+    except ValueError:
+        raise typer.BadParameter(
+            f"--constant {text}: {value!r} is no number, true or false"
+        ) from None
 
 
-def kernels_of(sources: list[Source]) -> Iterator[tuple[Source, str, Mapping[str, Scalar]]]:
-    """Every kernel of the sources, with function constants left unset."""
-    for source in sources:
-        for name in Compiler(source).outline.kernels:
-            yield source, name, {}
+def _group_size(text: str) -> Sizes:
+    parts = [int(part) if part.isdigit() else 0 for part in text.split(",")]
+    x, y, z = (*parts, 1, 1)[:3]
+    if len(parts) > 3 or group_size_fault((x, y, z)) is not None:
+        raise typer.BadParameter(f"--group-size {text}: expected X, X,Y or X,Y,Z, 1024 threads")
+    return x, y, z
 
 
-def _operators() -> Wanted:
-    import anymetal.ops  # noqa: F401, PLC0415  (declares the operators; takes a second)
+def _operators(device: str) -> Requests:
+    import anymetal.linalg  # noqa: PLC0415  (both declare operators; takes a second)
+    import anymetal.ops  # noqa: F401, PLC0415
     from anymetal.evidence.ahead import kernels_of as kernels_of_operators  # noqa: PLC0415
     from anymetal.ops.declare import OPERATORS  # noqa: PLC0415
 
-    return list(kernels_of_operators(OPERATORS.values(), "cuda"))
+    return kernels_of_operators(OPERATORS.values(), device)

@@ -65,7 +65,7 @@ class CpuExecutable(ABC):
             listener_data,
         )
         outcome = self._runtime.run(changing + fixed)
-        failures = deliver(sink, self.name) if sink is not None else ()
+        failures = deliver(sink, self.name, self._runtime) if sink is not None else ()
         if failures and outcome in _KERNELS_OWN:
             raise KernelAssertion(self.name, failures)
         if outcome not in (Outcome.FINISHED, Outcome.ENOUGH):

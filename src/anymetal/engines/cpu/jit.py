@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import platform
 import threading
 
 from anymetal.engines.apart import bounded
 from anymetal.engines.llvm import llvm
 from anymetal.ir import parse
+from anymetal.machine import processor
 from anymetal.passes.lower import bfloat
 from anymetal.passes.lower.coroutine import COROUTINE
 from anymetal.passes.lower.machine import THREAD_MAIN
@@ -30,30 +30,31 @@ def _initialise() -> None:
     llvm.set_option("anymetal", "-capture-tracking-max-uses-to-explore=4000")
 
 
+# How code is addressed: where it is loaded here and now, or wherever a loader puts it.
+_IN_PLACE = {"jit": True}
+_ANYWHERE = {"reloc": "pic", "codemodel": "default"}
+
+
+def _target_machine(level: int, *, shared: bool = False) -> llvm.TargetMachine:
+    return _kept_target_machine(level, shared, *processor.name_and_features())
+
+
 @functools.cache
-def _target_machine(level: int) -> llvm.TargetMachine:
-    return _new_target_machine(level)
+def _kept_target_machine(level: int, shared: bool, name: str, features: str) -> llvm.TargetMachine:
+    return _new_target_machine(level, shared, name, features)
 
 
-def _new_target_machine(level: int) -> llvm.TargetMachine:
+def _new_target_machine(level: int, shared: bool, name: str, features: str) -> llvm.TargetMachine:
     _initialise()
     target = llvm.Target.from_triple(llvm.get_process_triple())
-    return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=_features(), opt=level, jit=True
-    )
+    how = _ANYWHERE if shared else _IN_PLACE
+    return target.create_target_machine(cpu=name, features=features, opt=level, **how)
 
 
-@functools.cache
-def _features() -> str:
-    return str(llvm.get_host_cpu_features().flatten())
-
-
-@functools.cache
 def rounds_bfloats() -> bool:
-    """Whether this processor has an instruction that rounds to bfloat, or LLVM needs none."""
-    features = llvm.get_host_cpu_features()
-    x86 = platform.machine() in ("x86_64", "AMD64")
-    return not x86 or any(features.get(name) for name in ("avx512bf16", "avxneconvert"))
+    """Whether the processor has an instruction that rounds to bfloat, or LLVM needs none."""
+    instructions = ("avx512bf16", "avxneconvert")
+    return not processor.is_x86() or any(processor.has(name) for name in instructions)
 
 
 def read(ir: str, context: llvm.ContextRef | None = None) -> llvm.ModuleRef:
@@ -136,21 +137,24 @@ def _run(manager: llvm.ModulePassManager, module: llvm.ModuleRef) -> None:
 
 
 @bounded
-def object_code(ir: str, level: int = 3, linked: str | None = None) -> bytes:
-    """Optimises a module, coroutines included, and compiles it for this processor.
+def object_code(
+    ir: str, level: int = 3, linked: str | None = None, *, shared: bool = False
+) -> bytes:
+    """Optimises a module, coroutines included, and compiles it for the processor.
 
-    `linked` is a second module whose functions the first one may call and inline.
+    `linked` is a second module whose functions the first one may call and inline. `shared`: for a
+    shared library.
     """
     with LOCK:
         context = llvm.create_context()
         module = read(ir, context)
         if linked is not None:
             module.link_in(read(linked, context))
-        return _compiled(module, level)
+        return _compiled(module, level, shared=shared)
 
 
 @bounded
-def vector_code(ir: str) -> bytes:
+def vector_code(ir: str, *, shared: bool = False) -> bytes:
     """Likewise for code that is written in vectors, and keeps its values in variables."""
     with LOCK:
         module = read(ir)
@@ -158,12 +162,12 @@ def vector_code(ir: str) -> bytes:
         manager.add_sroa_pass()
         manager.add_simplify_cfg_pass()
         _run(manager, module)
-        machine = _target_machine(1)
+        machine = _target_machine(1, shared=shared)
         _run_pipeline(module, machine, 1, vectorise=False)
         return _emitted(module, machine)
 
 
-def _compiled(module: llvm.ModuleRef, level: int) -> bytes:
+def _compiled(module: llvm.ModuleRef, level: int, *, shared: bool) -> bytes:
     # Coroutines are split before anything is optimised: loop invariants moved across a suspend
     # would have to be kept in every thread's frame (matmul 512^3: 384 bytes a frame, not 128).
     _run_pipeline(module, _target_machine(0), 0)
@@ -171,7 +175,7 @@ def _compiled(module: llvm.ModuleRef, level: int) -> bytes:
     if is_coroutine:
         # Each part begins as a copy of the whole: what it cannot reach goes before it is read.
         _run(_folding(), module)
-    machine = _target_machine(level)
+    machine = _target_machine(level, shared=shared)
     if level > 0:
         module = _with_private_frames(module) if is_coroutine else module
         _run_pipeline(module, machine, level)
@@ -228,7 +232,8 @@ class LoadedCode:
 
     def __init__(self, code: bytes) -> None:
         with LOCK:
-            machine = _new_target_machine(0)  # it becomes the engine's
+            machine = _new_target_machine(0, False, *processor.name_and_features())
+            # The machine becomes the engine's.
             self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
             self._engine.finalize_object()

@@ -8,9 +8,10 @@ import logging
 import sys
 from collections.abc import Iterator
 
+from anymetal.engines.contract import Sizes
 from anymetal.engines.cpu.layout import FAILED, LogRecord, LogSink
 from anymetal.engines.cpu.log_format import LEVELS, format_message, read_values
-from anymetal.engines.cpu.runtime import runtime
+from anymetal.engines.cpu.runtime import Runtime
 from anymetal.errors import FailedAssertion
 from anymetal.machine.layout import LogValue
 from anymetal.nouns import Position
@@ -32,30 +33,42 @@ if logger.level == logging.NOTSET:
     logger.setLevel(logging.DEBUG)
 
 
-def deliver(sink: LogSink, kernel: str) -> tuple[FailedAssertion, ...]:
+def deliver(sink: LogSink, kernel: str, runtime: Runtime) -> tuple[FailedAssertion, ...]:
     """Hands the messages of one launch to `logging` and frees the sink's memory; returns the
     assertions that did not hold."""
     raw = ctypes.string_at(sink.data, sink.size) if sink.data else b""
     dropped = int(sink.dropped)
-    runtime().free_log(ctypes.byref(sink))
+    runtime.free_log(ctypes.byref(sink))
     failures: list[FailedAssertion] = []
     for record, values in _records(raw):
         if record.level == FAILED:
             failures.append(_failure(record, values))
         else:
-            _log(record, values, kernel)
-    if dropped:
-        logger.warning("%s: %d messages were dropped: too many in one launch", kernel, dropped)
+            texts = _text(record.subsystem), _text(record.category), _text(record.format)
+            x, y, z = record.thread
+            log(kernel, record.level, texts, values, (x, y, z))
+    tell_dropped(kernel, dropped)
     return tuple(failures)
 
 
-def _log(record: LogRecord, values: bytes, kernel: str) -> None:
-    text = format_message(_text(record.format), read_values(values))
-    source = "/".join(part for part in (_text(record.subsystem), _text(record.category)) if part)
-    level = LEVELS[record.level] if 0 <= record.level < len(LEVELS) else logging.INFO
-    x, y, z = record.thread
-    thread = f"({x}, {y}, {z})" if y or z else str(x)
-    logger.log(level, "%s thread %s: %s%s", kernel, thread, f"[{source}] " if source else "", text)
+def log(kernel: str, level: int, texts: tuple[str, str, str], values: bytes, thread: Sizes) -> None:
+    """One message: `texts` are its subsystem, category and format."""
+    *names, form = texts
+    source = "/".join(part for part in names if part)
+    x, y, z = thread
+    logger.log(
+        LEVELS[level] if 0 <= level < len(LEVELS) else logging.INFO,
+        "%s thread %s: %s%s",
+        kernel,
+        f"({x}, {y}, {z})" if y or z else str(x),
+        f"[{source}] " if source else "",
+        format_message(form, read_values(values)),
+    )
+
+
+def tell_dropped(kernel: str, dropped: int) -> None:
+    if dropped:
+        logger.warning("%s: %d messages were dropped: too many in one launch", kernel, dropped)
 
 
 def _failure(record: LogRecord, values: bytes) -> FailedAssertion:

@@ -10,10 +10,12 @@ import threading
 from pathlib import Path
 
 from anymetal.engines.cpu import jit, layout
+from anymetal.engines.cpu.shared import SharedCode
 from anymetal.engines.cpu.target import HOST
 from anymetal.errors import ToolchainError
 from anymetal.machine import layout as machine
 from anymetal.msl import clang
+from anymetal.nouns import Target
 from anymetal.store.cache import default_store
 from anymetal.store.fingerprint import fingerprint
 
@@ -39,8 +41,8 @@ def _faults(size: int) -> ctypes.Array[ctypes.c_char]:
 class Runtime:
     """Entry points of the runtime: one instance for plain runs, another for checked ones."""
 
-    def __init__(self, code: bytes) -> None:
-        self._code = jit.LoadedCode(code)
+    def __init__(self, code: jit.LoadedCode | SharedCode) -> None:
+        self._code = code
         self.address = self._code.address
         self.run = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)(self._code.address("am_run"))
         self.frame_size = ctypes.CFUNCTYPE(ctypes.c_ulong, ctypes.c_void_p)(
@@ -66,11 +68,15 @@ def start_runtime(include_dirs: tuple[Path, ...] = ()) -> Runtime:
     key = fingerprint("tools", "processor", *headers, *sources)
     entry = store.get("runtime", key)
     if entry is not None:
-        return Runtime(entry.payload)
-    ir = clang.compile_support(_FOLDER / "runtime.cpp", HOST, include_dirs)
-    code = jit.object_code(ir, level=2)
+        return Runtime(jit.LoadedCode(entry.payload))
+    code = jit.object_code(compile_runtime(HOST, include_dirs), level=2)
     store.put("runtime", key, {}, code)
-    return Runtime(code)
+    return Runtime(jit.LoadedCode(code))
+
+
+def compile_runtime(target: Target, include_dirs: tuple[Path, ...] = ()) -> str:
+    """LLVM IR of the runtime."""
+    return clang.compile_support(_FOLDER / "runtime.cpp", target, include_dirs)
 
 
 _start_lock = threading.Lock()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
-from anymetal.machine import layout
+from anymetal.machine import layout, processor
 from anymetal.nouns import EntryPoint, Parameter, Target
 
 # Threadgroup variables have their values before any thread is at work.
@@ -58,12 +59,23 @@ _PROVIDED = frozenset(
     )
 )
 
-HOST = Target(
-    name="cpu",
-    # Every operation on half and bfloat rounds, as on a GPU.
-    flags=("-march=native", "-fexcess-precision=16"),
-    include_dirs=(Path(__file__).parent / "include", layout.INCLUDE_DIR),
-    header="anymetal/entry.h",
-    thunk=thunk,
-    provided=_PROVIDED,
-)
+
+@functools.cache
+def _for(name: str) -> Target:
+    return Target(
+        name="cpu",
+        # Every operation on half and bfloat rounds, as on a GPU.
+        flags=(f"-march={name}", "-fexcess-precision=16"),
+        include_dirs=(Path(__file__).parent / "include", layout.INCLUDE_DIR),
+        header="anymetal/entry.h",
+        thunk=thunk,
+        provided=_PROVIDED,
+    )
+
+
+def current() -> Target:
+    """The target for the processor that code is made for."""
+    return _for(processor.wanted())
+
+
+HOST = _for(processor.NATIVE)

@@ -13,13 +13,15 @@ from typing import Any
 
 import torch
 
+from anymetal import settings
 from anymetal.engines.contract import Sizes
-from anymetal.errors import EngineError
+from anymetal.errors import EngineError, KernelTimeout
 
 _MAX_THREADS_PER_BLOCK, _REGISTERS = 0, 4  # CU_FUNC_ATTRIBUTE_...
 _JIT_MAX_REGISTERS, _JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES = 0, 5, 6  # CU_JIT_...
 REGISTERS = 65536  # of a multiprocessor, and so of a block
 _LOG_BYTES = 8192
+_ASSERTED = 710  # CUDA_ERROR_ASSERT
 _NO_CONTEXT = (201, 3)  # CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_NOT_INITIALIZED
 
 
@@ -68,7 +70,10 @@ def enter(device: int) -> None:
 class Function:
     """A kernel on one device."""
 
-    def __init__(self, handle: ctypes.c_void_p, device: int, name: str) -> None:
+    def __init__(
+        self, module: ctypes.c_void_p, handle: ctypes.c_void_p, device: int, name: str
+    ) -> None:
+        self._module = module
         self._handle = handle
         self._device = device
         self._name = name
@@ -103,7 +108,19 @@ class Function:
             enter(self._device)
             status = self._launch(*arguments)
         if status:
-            raise EngineError(f"kernel '{self._name}' was not launched: {_message(status)}")
+            why = _message(status)
+            if status == _ASSERTED:
+                why += " before, as stderr says; no kernel runs on the GPU in this process any more"
+            raise EngineError(f"kernel '{self._name}' was not launched: {why}")
+
+    def variable(self, name: str) -> tuple[int, int]:
+        """Address and size of a variable of the kernel's module, on the device."""
+        address, size = ctypes.c_uint64(), ctypes.c_size_t()
+        found = _library().cuModuleGetGlobal_v2(
+            ctypes.byref(address), ctypes.byref(size), self._module, name.encode()
+        )
+        _check(found)
+        return address.value, size.value
 
     def _attribute(self, number: int) -> int:
         value = ctypes.c_int()
@@ -132,7 +149,43 @@ def load(ptx: str, name: str, device: int, *, threads: int = 0) -> Function:
         said = log.value.decode(errors="replace")
         raise EngineError(f"kernel '{name}' was not assembled: {_message(status)}\n{said}")
     _check(library.cuModuleGetFunction(ctypes.byref(handle), module, b"am_entry"))
-    return Function(handle, device, name)
+    return Function(module, handle, device, name)
+
+
+def fill(address: int, size: int, stream: int) -> None:
+    """Zeros to the device, behind what a stream has."""
+    _check(
+        _library().cuMemsetD8Async(ctypes.c_uint64(address), 0, ctypes.c_size_t(size), _on(stream))
+    )
+
+
+def store(address: int, data: bytes) -> None:
+    """Bytes to the device, now."""
+    _check(_library().cuMemcpyHtoD_v2(ctypes.c_uint64(address), data, ctypes.c_size_t(len(data))))
+
+
+def fetch(address: int, size: int) -> bytes:
+    """Bytes from the device; nothing writes them any more."""
+    data = ctypes.create_string_buffer(size)
+    _check(_library().cuMemcpyDtoH_v2(data, ctypes.c_uint64(address), ctypes.c_size_t(size)))
+    return data.raw
+
+
+def wait(stream: int, name: str) -> None:
+    """Until all is done that a stream has, a launch of kernel `name` last."""
+    status = _library().cuStreamSynchronize(_on(stream))
+    if status == _ASSERTED:
+        raise KernelTimeout(
+            f"kernel '{name}', or one before it on the stream, took longer than"
+            f" {settings.TIME_LIMIT.variable} and was stopped; stderr has its name. No kernel can"
+            " run on the GPU in this process any more"
+        )
+    if status:
+        raise EngineError(f"kernel '{name}' failed: {_message(status)}")
+
+
+def _on(stream: int) -> ctypes.c_void_p:
+    return ctypes.c_void_p(stream)
 
 
 def _check(status: int) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+import threading
 import zlib
 from collections.abc import Callable
 from typing import Any
 
+from anymetal import settings
 from anymetal.engines.contract import Sizes
-from anymetal.engines.cuda import driver
+from anymetal.engines.cuda import driver, messages, watch
 from anymetal.engines.cuda.block import block_of
 from anymetal.errors import LimitError
 from anymetal.nouns import SIMDGROUP, Argument
@@ -20,6 +22,15 @@ _KEPT_SHAPES = 4096
 # From this width on a threadgroup that is alone on its multiprocessor leaves it idle at barriers.
 _WIDE = 512
 _FEWEST_REGISTERS = 64  # with fewer, most kernels that want more spill
+
+
+_NO_LIMIT = 1e9  # seconds
+
+
+def _width(group_size: Sizes) -> int:
+    """Threads of a block: whole warps."""
+    count = group_size[0] * group_size[1] * group_size[2]
+    return -(-count // SIMDGROUP) * SIMDGROUP
 
 
 class CudaExecutable:
@@ -35,6 +46,8 @@ class CudaExecutable:
         self.thread_execution_width = SIMDGROUP
         self.static_threadgroup_memory_length: int = metadata["static_memory"]
         self.used_buffers = frozenset(metadata["used_buffers"])
+        self._uses_log: bool = metadata["uses_log"]
+        self._telling = threading.Lock()
         self._functions: dict[tuple[int, int], driver.Function] = {}
         self._loaded: dict[tuple[int, int], driver.Function] = {}
         self._shapes: dict[tuple[Sizes, Sizes], tuple[bytes, Sizes, int]] = {}
@@ -69,7 +82,27 @@ class CudaExecutable:
         if self._written.get(buffers) is not words:
             driver.write(buffers, words)
             self._written[buffers] = words
-        queue()
+        if self._uses_log:
+            self._run_and_tell(queue, self._functions[workers, _width(group_size)], stream, key)
+        else:
+            queue()
+
+    def _run_and_tell(
+        self,
+        queue: Callable[[], None],
+        function: driver.Function,
+        stream: int,
+        shape: tuple[Any, ...],
+    ) -> None:
+        """A launch of a kernel that sends messages: they are waited for, as on a CPU."""
+        threads, group_size, *_ = shape
+        address, size = function.variable(messages.BUFFER)
+        with self._telling:
+            driver.fill(address, size, stream)
+            queue()
+            driver.wait(stream, self.name)
+            data = driver.fetch(address, size)
+        messages.deliver(data, self.name, threads, group_size)
 
     def forget(self, buffers: int) -> None:
         """A new block of arguments lies where another one may have been."""
@@ -104,9 +137,7 @@ class CudaExecutable:
                 f"{self.name}: a grid of {x} x {y} x {z} threadgroups; CUDA takes"
                 f" {(1 << 31) - 1} x {MAX_GROUPS_ACROSS} x {MAX_GROUPS_ACROSS}"
             )
-        count = group_size[0] * group_size[1] * group_size[2]
-        width = -(-count // SIMDGROUP) * SIMDGROUP
-        return _SHAPE.pack(*threads, *group_size), (x, y, z), width
+        return _SHAPE.pack(*threads, *group_size), (x, y, z), _width(group_size)
 
     def _place_arrays(self, buffers: int, lengths: dict[int, int]) -> int:
         """Where each [[threadgroup(n)]] parameter begins; returns the size of all."""
@@ -136,5 +167,9 @@ class CudaExecutable:
         function = self._loaded.get((device, threads))
         if function is None:
             function = driver.load(self.ptx, self.name, device, threads=threads)
+            if self.metadata["watched"]:
+                seconds = settings.TIME_LIMIT.value() or _NO_LIMIT
+                place, _ = function.variable(watch.TIME_LIMIT)
+                driver.store(place, struct.pack("<q", int(seconds * 1e9)))
             self._loaded[device, threads] = function
         return function

@@ -8,9 +8,11 @@ from typing import Any
 
 from anymetal.engines.cuda.block import Block, block_of
 from anymetal.engines.cuda.matrices import has_products
+from anymetal.engines.cuda.messages import BUFFER
 from anymetal.engines.cuda.read_only import mark_read_only_loads
 from anymetal.engines.cuda.target import ENTRY
 from anymetal.engines.cuda.unroll import unroll_loops_over_arrays
+from anymetal.engines.cuda.watch import watch_loops
 from anymetal.errors import LimitError, Unsuitable
 from anymetal.ir import I8, Builder, Function, Instruction, Module, boolean
 from anymetal.nouns import MAX_GROUP_SIZE, Program
@@ -28,8 +30,6 @@ def lower(module: Module, program: Program) -> dict[str, Any]:
     """Answers the headers' questions, defines arithmetic as other engines do; returns the
     executable's metadata."""
     function = module.function(ENTRY)
-    if any(True for _ in function.calls("am_log")):
-        raise Unsuitable("os_log has no way out of an NVIDIA GPU")
     _refuse_calls(module)
     static_memory = sum(_shared_bytes(name) for name in module.globals)
     if static_memory > MAX_THREADGROUP_BYTES:
@@ -44,6 +44,7 @@ def lower(module: Module, program: Program) -> dict[str, Any]:
         "used_buffers": sorted(_used_buffers(function, block)),
         "max_threads": min(program.entry.max_total_threads or MAX_GROUP_SIZE, MAX_GROUP_SIZE),
         "arguments": [asdict(argument) for argument in program.arguments],
+        "uses_log": f"@{BUFFER}" in module.globals,
     }
     _answer(module, as_tiles=has_products(function))
     read_only = {
@@ -53,6 +54,7 @@ def lower(module: Module, program: Program) -> dict[str, Any]:
     }
     mark_read_only_loads(module, function, block, read_only)
     unroll_loops_over_arrays(module, function)
+    metadata["watched"] = watch_loops(module, function, program.name)
     run(module, (round_in_hardware, define_integer_arithmetic))
     return metadata
 

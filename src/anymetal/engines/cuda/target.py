@@ -66,6 +66,6 @@ def target(processor: str) -> Target:
         header="anymetal/block.h",
         thunk=thunk,
         provided=frozenset(
-            ("am_lanes_as_tiles", "am_log", "am_dynamic_memory", "am_initial_value", *CALLS)
+            ("am_lanes_as_tiles", "am_dynamic_memory", "am_initial_value", *CALLS)
         ),
     )

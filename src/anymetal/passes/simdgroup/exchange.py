@@ -6,9 +6,8 @@ compile time need none of this: they are a shuffle.
 
 from __future__ import annotations
 
-import functools
-
 from anymetal.ir import FLOAT, I32, Operand, Type, vector
+from anymetal.machine import processor
 from anymetal.machine.layout import Simdgroup
 from anymetal.machine.table import offset_of
 from anymetal.passes.simdgroup.facts import WIDTH, Facts
@@ -23,12 +22,9 @@ _INTRINSICS = {
 _ELEMENT_BYTES = 4
 
 
-@functools.cache
 def has_permutation() -> bool:
     """Whether one instruction takes any 16 of 32 elements."""
-    import llvmlite.binding as llvm  # noqa: PLC0415  (takes a moment)
-
-    return bool(llvm.get_host_cpu_features().get("avx512f"))
+    return processor.has("avx512f")
 
 
 def is_table(pointer: Facts, size: int) -> bool:

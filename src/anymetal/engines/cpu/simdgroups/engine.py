@@ -7,6 +7,7 @@ everything else.
 
 from __future__ import annotations
 
+import functools
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -21,11 +22,12 @@ from anymetal.engines.cpu.executable import CpuExecutable
 from anymetal.engines.cpu.layout import KERNEL_PART
 from anymetal.engines.cpu.lowering import lower
 from anymetal.engines.cpu.runtime import Runtime, runtime, start_early
-from anymetal.engines.cpu.target import HOST
+from anymetal.engines.cpu.shared import SharedCode
+from anymetal.engines.cpu.target import current
 from anymetal.errors import EngineError, Unsuitable
 from anymetal.ir import Module, parse
 from anymetal.machine.layout import THREADGROUP_ARGUMENTS
-from anymetal.nouns import Program
+from anymetal.nouns import Program, Target
 from anymetal.passes import Pass, run
 from anymetal.passes.check.debug_info import strip_metadata
 from anymetal.passes.lower.machine import THREAD_MAIN, answer_at_once
@@ -47,7 +49,7 @@ from anymetal.store.fingerprint import fingerprint
 _FRAME_ALIGNMENT = 256
 _PASSES: tuple[Pass, ...] = (replace_suspends, drop_group_loop)
 _IN_A_ROW = GroupShape(WIDTH, complete=True)
-_ANYHOW = GroupShape(0)
+ANYHOW = GroupShape(0)
 _NO_LENGTHS = (0,) * THREADGROUP_ARGUMENTS
 
 
@@ -55,7 +57,10 @@ class SimdgroupEngine:
     """Compiles programs to vector code; raises Unsuitable for what it cannot do."""
 
     name = "simdgroup"
-    target = HOST
+
+    @property
+    def target(self) -> Target:
+        return current()
 
     def compile(
         self,
@@ -65,6 +70,21 @@ class SimdgroupEngine:
         observe: Callable[[Module], None] | None = None,
     ) -> SimdgroupExecutable:
         """`observe` adds to the code that is vectorised."""
+        ir, metadata = self.prepared(program, patient=patient, observe=observe)
+        # Whether it can be done shows now; machine code is made when a launch asks for it.
+        written = write(ir, _IN_A_ROW, metadata["heaviest"])
+        executable = self.load(zlib.compress(ir.encode(), 1), metadata)
+        executable.written[_IN_A_ROW] = written
+        return executable
+
+    def prepared(
+        self,
+        program: Program,
+        *,
+        patient: bool,
+        observe: Callable[[Module], None] | None = None,
+    ) -> tuple[str, dict[str, Any]]:
+        """The IR that is vectorised, and the executable's metadata."""
         module = parse(program.ir)
         answer_at_once(module, at_once=True)
         metadata, _ = lower(module, program)
@@ -78,11 +98,7 @@ class SimdgroupEngine:
             ir = str(module)
         metadata["engine"] = self.name
         metadata["heaviest"] = HEAVIEST_ON_DEMAND if patient else HEAVIEST
-        # Whether it can be done shows now; machine code is made when a launch asks for it.
-        written = _write(ir, _IN_A_ROW, metadata["heaviest"])
-        executable = self.load(zlib.compress(ir.encode(), 1), metadata)
-        executable.written[_IN_A_ROW] = written
-        return executable
+        return ir, metadata
 
     def load(self, payload: bytes, metadata: dict[str, Any]) -> SimdgroupExecutable:
         return SimdgroupExecutable(payload, metadata, runtime())
@@ -94,8 +110,8 @@ class SimdgroupEngine:
 class Code:
     """A kernel's machine code for one shape of threadgroups."""
 
-    def __init__(self, payload: bytes, frame_size: int) -> None:
-        self._loaded = jit.LoadedCode(payload)
+    def __init__(self, loaded: jit.LoadedCode | SharedCode, frame_size: int) -> None:
+        self._loaded = loaded
         self.symbol = self._loaded.address
         self.address = self.symbol(THREAD_MAIN)
         self.frame_size = -(-frame_size // _FRAME_ALIGNMENT) * _FRAME_ALIGNMENT
@@ -108,9 +124,9 @@ class _Written:
     module: Module
     result: Vectorised
 
-    def compiled(self) -> tuple[bytes, dict[str, Any]]:
+    def compiled(self, *, shared: bool = False) -> tuple[bytes, dict[str, Any]]:
         try:
-            return jit.vector_code(str(self.module)), asdict(self.result)
+            return jit.vector_code(str(self.module), shared=shared), asdict(self.result)
         except RuntimeError as error:
             raise EngineError(
                 f"LLVM does not accept the vector code of a kernel: {str(error).strip()}\n"
@@ -119,7 +135,8 @@ class _Written:
             ) from error
 
 
-def _write(ir: str, shape: GroupShape, heaviest: int) -> _Written:
+def write(ir: str, shape: GroupShape, heaviest: int) -> _Written:
+    """Vector code for a shape; raises Unsuitable where it cannot be done."""
     module = parse(ir)
     try:
         result = vectorise(module, shape, heaviest)
@@ -137,7 +154,10 @@ class SimdgroupExecutable(CpuExecutable):
         self.written: dict[GroupShape, _Written] = {}
         self._lock = threading.Lock()
         self._fixed_parts: dict[Any, bytes] = {}
-        self._key = digest_of(payload, fingerprint("tools", "processor", "compiler"))
+
+    @functools.cached_property
+    def _key(self) -> str:
+        return digest_of(self.payload, fingerprint("tools", "processor", "compiler"))
 
     def loaded(self) -> Iterator[Code]:
         """The code of every shape that was launched."""
@@ -165,17 +185,17 @@ class SimdgroupExecutable(CpuExecutable):
         store, key = default_store(), digest_of(self._key, str(shape))
         entry = store.get("vectorised", key)
         if entry is not None:
-            return Code(entry.payload, entry.note["frame_size"])
+            return Code(jit.LoadedCode(entry.payload), entry.note["frame_size"])
         with collector_paused():
             try:
-                written = self.written.pop(shape, None) or _write(
+                written = self.written.pop(shape, None) or write(
                     zlib.decompress(self.payload).decode(), shape, self.metadata["heaviest"]
                 )
             except Unsuitable as error:
                 return error
             code, note = written.compiled()
         store.put("vectorised", key, note, code)
-        return Code(code, note["frame_size"])
+        return Code(jit.LoadedCode(code), note["frame_size"])
 
     def _fixed_part(
         self, threads: Sizes, group_size: Sizes, dynamic: dict[int, int] | None
@@ -192,13 +212,7 @@ class SimdgroupExecutable(CpuExecutable):
         return part
 
     def _new_part(self, group_size: Sizes, ragged: bool, lengths: tuple[int, ...]) -> bytes:
-        shape = shape_of(group_size)
-        one_row = group_size[1] == group_size[2] == 1
-        if ragged and one_row:
-            shape = replace(shape, complete=False)
-        inner = edge = self.code_for(shape)
-        if ragged and not one_row:
-            edge = self.code_for(_ANYHOW)
+        inner, edge = (self.code_for(shape) for shape in shapes_for(group_size, ragged=ragged))
         return KERNEL_PART.pack(
             inner.address,
             inner.frame_size,
@@ -208,6 +222,17 @@ class SimdgroupExecutable(CpuExecutable):
             self.static_threadgroup_memory_length,
             *lengths,
         )
+
+
+def shapes_for(group_size: Sizes, *, ragged: bool) -> tuple[GroupShape, GroupShape]:
+    """Of whole threadgroups, and of those that the grid's edges cut."""
+    shape = shape_of(group_size)
+    if not ragged:
+        return shape, shape
+    if group_size[1] == group_size[2] == 1:
+        cut = replace(shape, complete=False)
+        return cut, cut
+    return shape, ANYHOW
 
 
 def shape_of(group_size: Sizes) -> GroupShape:

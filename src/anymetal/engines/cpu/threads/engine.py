@@ -13,10 +13,11 @@ from anymetal.engines.cpu.executable import CpuExecutable
 from anymetal.engines.cpu.layout import KERNEL_PART
 from anymetal.engines.cpu.lowering import lower
 from anymetal.engines.cpu.runtime import Runtime, runtime, start_early
-from anymetal.engines.cpu.target import HOST
+from anymetal.engines.cpu.shared import SharedCode
+from anymetal.engines.cpu.target import current
 from anymetal.ir import Module, parse
 from anymetal.machine.layout import THREADGROUP_ARGUMENTS
-from anymetal.nouns import Program
+from anymetal.nouns import Program, Target
 from anymetal.passes.check.debug_info import strip_metadata
 from anymetal.passes.lower.coroutine import COROUTINE, Site, has_suspends, make_coroutine
 from anymetal.passes.lower.loop import make_loop
@@ -46,18 +47,21 @@ class ThreadEngine:
     """Compiles programs for this machine's processors."""
 
     name = "coroutine"
-    target = HOST
+
+    @property
+    def target(self) -> Target:
+        return current()
 
     def compile(self, program: Program, *, patient: bool = False) -> ThreadExecutable:
         module = parse(program.ir)
-        metadata, _ = _transform(module, program)
+        metadata, _ = transform(module, program)
         return self.load(jit.object_code(str(module), OPTIMISATION), metadata)
 
     def compile_listened(
         self, module: Module, program: Program, listener: Listener
     ) -> tuple[ThreadExecutable, Layout]:
         """The executable of an instrumented module, and what the passes made of it."""
-        metadata, layout = _transform(module, program)
+        metadata, layout = transform(module, program)
         strip_metadata(module)
         host = listener.runtime()
         payload = jit.object_code(str(module), listener.level, linked=listener.linked())
@@ -70,7 +74,8 @@ class ThreadEngine:
         start_early()
 
 
-def _transform(module: Module, program: Program) -> tuple[dict[str, Any], Layout]:
+def transform(module: Module, program: Program) -> tuple[dict[str, Any], Layout]:
+    """Makes a loop over threads, or a coroutine, of a kernel."""
     answer_at_once(module, at_once=False)
     metadata, variables = lower(module, program)
     metadata["engine"] = ThreadEngine.name
@@ -86,10 +91,16 @@ def _transform(module: Module, program: Program) -> tuple[dict[str, Any], Layout
 class ThreadExecutable(CpuExecutable):
     """A kernel whose threads run one by one."""
 
-    def __init__(self, payload: bytes, metadata: dict[str, Any], runtime: Runtime) -> None:
+    def __init__(
+        self,
+        payload: bytes,
+        metadata: dict[str, Any],
+        runtime: Runtime,
+        code: SharedCode | None = None,
+    ) -> None:
         super().__init__(payload, metadata, runtime)
         coroutine = metadata["coroutine"]
-        self._code = jit.LoadedCode(payload)
+        self._code = code or jit.LoadedCode(payload)
         self._address = self._code.address(COROUTINE if coroutine else GROUP_MAIN)
         self._frame_size = runtime.frame_size(self._address) if coroutine else 0
         self._without_memory = self._pack({})
