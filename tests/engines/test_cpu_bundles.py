@@ -14,14 +14,13 @@ import anymetal
 from anymetal.engines import bundles
 from anymetal.engines.ahead import compile_bundle
 from anymetal.engines.cpu import bundled
-from anymetal.errors import BundleError
+from anymetal.errors import BundleError, Unsuitable
 from anymetal.machine import processor
 from anymetal.nouns import Source
 from anymetal.store.bundle import Bundle, read_bundle, write_bundle
 from anymetal.store.cache import Entry
 
-# Barriers, collectives, threadgroup memory, half and bfloat, a log; and recursion, which the
-# simdgroup engine leaves to the reference.
+# Barriers, collectives, threadgroup memory, half and bfloat, a log, recursion.
 TEXT = """#include <metal_stdlib>
 #include <metal_logging>
 using namespace metal;
@@ -110,9 +109,26 @@ def test_kernels_run_without_any_compiler(
     found, again = json.loads(line)
     monkeypatch.delenv("ANYMETAL_BUNDLE")
     assert found == again == results(anymetal.compile_shader(TEXT))
-    assert [row[0] for row in found] == ["simdgroup"] * 6 + ["coroutine"]
+    assert [row[0] for row in found] == ["simdgroup"] * 7
     assert "has no code of kernel 'sums', factor=3 for the simdgroup or coroutine" in errors[0]
     assert "which has no counted code" in errors[1]
+
+
+def test_what_vectors_cannot_do_has_code_for_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise Unsuitable("too much for vectors")
+
+    monkeypatch.setattr(bundled, "write", refuse)
+    text = TEXT + "// for threads\n"
+    made = compile_bundle("cpu", [(Source(text), kernel, given) for _, kernel, given in WANTED])
+    write_bundle(tmp_path / "kernels.bundle", made)
+    library = anymetal.load_library(tmp_path / "kernels.bundle")
+    bundles._used.pop()
+    found = results(library)
+    assert [row[0] for row in found] == ["coroutine"] * 7
+    assert found[-1][1] == str([2 * n for n in (0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89)])
 
 
 def test_bundle_says_where_it_runs(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,13 @@ it."""
 
 from __future__ import annotations
 
+import ctypes
 import re
+import struct
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import nvidia
 import pytest
@@ -16,9 +19,11 @@ from anymetal import compile_shader
 from anymetal.engines import choose, registry
 from anymetal.engines.compiler import Compiler
 from anymetal.engines.contract import PLAIN
+from anymetal.engines.cuda import launcher, messages
 from anymetal.engines.cuda.block import Block, block_of
 from anymetal.engines.cuda.executable import CudaExecutable
 from anymetal.errors import EngineError, LimitError
+from anymetal.machine.layout import LogKind, LogValue
 from anymetal.nouns import Scalar, Source
 
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -213,10 +218,96 @@ def test_sample_is_assembled_without_spills(
     assert "128 bytes smem" in said
 
 
-def test_messages_of_kernels_are_refused() -> None:
-    text = '#include <metal_logging>\nkernel void k() { os_log_default.log("x"); }'
-    with pytest.raises(EngineError, match="os_log has no way out"):
-        built(Compiler(Source(HEAD + text)), "k")
+LOOPS = (
+    HEAD
+    + """#include <metal_logging>
+kernel void counted(device float* x, constant uint& n, threadgroup float* s [[threadgroup(0)]],
+                    uint i [[thread_position_in_grid]], uint g [[threads_per_grid]],
+                    uint t [[threads_per_threadgroup]]) {
+  float a = 0;
+  for (uint k = i; k < n; k += g) a += x[k];
+  for (uint k = i; k < n; k += t) a += x[k];
+  for (int k = 99; k >= 0; --k) { s[k] = a; a += s[k + 1]; }
+  for (uint k = t / 2; k > 0; k >>= 1) {
+    s[i] += s[i + k];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+  }
+  x[i] = a + s[0];
+}
+kernel void waiting(device atomic_uint* x) {
+  while (atomic_load_explicit(x, memory_order_relaxed) == 0) {}
+}
+kernel void strided(device float* x, constant uint& n, constant uint& by,
+                    uint i [[thread_position_in_grid]]) {
+  for (uint k = i; k < n; k += by) x[k] *= 3;
+}
+kernel void talking(device float* x, uint i [[thread_position_in_grid]]) {
+  os_log_default.log("%f of %u", x[i], i);
+}
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def loops() -> Compiler:
+    return Compiler(Source(LOOPS))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "watched"),
+    [("counted", False), ("waiting", True), ("strided", True), ("talking", False)],
+)
+def test_loops_that_may_not_end_look_at_the_clock(
+    loops: Compiler, kernel: str, watched: bool, tmp_path: Path
+) -> None:
+    made = built(loops, kernel)
+    assert made.metadata["watched"] == watched
+    assert ("%globaltimer" in made.ptx) == ("__assertfail" in made.ptx) == watched
+    assert (f"kernel '{kernel}' takes longer" in _texts(made.ptx)) == watched
+    assert made.metadata["uses_log"] == (kernel == "talking")
+    assert "0 bytes spill stores" in assemble(made.ptx, tmp_path, "sm_90")
+
+
+def _texts(ptx: str) -> str:
+    """The strings that a module holds, which PTX writes as bytes."""
+    lists = re.findall(r"\.b8 am_watch_text\[\d+\] = \{([\d, ]+)\}", ptx)
+    return "".join(chr(int(byte)) for one in lists for byte in one.split(","))
+
+
+def test_messages_of_kernels_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    value = bytes(LogValue(int(LogKind.UNSIGNED), 4, 1, (7, 0, 0, 0)))
+    texts = b"sub" + b"" + b"got %u"
+    size = -(-(40 + len(value) + len(texts)) // 8) * 8
+    record = struct.pack("<IiI3II3I", size, 3, 1, 1, 1, 0, 4, 3, 0, 6) + value + texts
+    data = struct.pack("<2I", size, 2) + record.ljust(size, b"\0") + bytes(64)
+    # The second threadgroup in both directions of a grid of 11 x 7 is cut to 3 x 3.
+    messages.deliver(data, "k", (11, 7, 1), (8, 4, 1))
+    first, second = (one.getMessage() for one in caplog.records)
+    assert first == "k thread (9, 5, 0): [sub] got 7"
+    assert "2 messages were dropped" in second
+
+
+def test_bindings_are_filled_as_the_driver_reads_them() -> None:
+    seen: list[Any] = []
+
+    class Recorder:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(launcher.bindings(), name)
+
+        def cuLaunchKernelEx(self, *arguments: Any) -> tuple[int]:
+            seen.extend(arguments)
+            return (0,)
+
+    launch = launcher.Launch(0x1000, (5, 3, 2), 96, 48, 0x2000, 0x3000)
+    queue = launcher.by_bindings(launch, Recorder())
+    assert queue() == 0
+    where, function, arguments, extra = seen
+    assert (where.gridDimX, where.gridDimY, where.gridDimZ) == (5, 3, 2)
+    assert (where.blockDimX, where.blockDimY, where.blockDimZ) == (96, 1, 1)
+    assert (where.sharedMemBytes, int(where.hStream), where.numAttrs) == (48, 0x2000, 0)
+    assert int(function) == 0x1000
+    assert ctypes.c_uint64.from_address(arguments).value == 0x3000
+    assert not extra
 
 
 def test_grid_beyond_the_driver_is_an_error(sample: Compiler) -> None:

@@ -23,7 +23,7 @@ Names = Annotated[
     list[str] | None, typer.Argument(metavar="[OP]...", help="operators; all where none is named")
 ]
 Device = Annotated[
-    str | None, typer.Option(help="cpu or mps; the default is a GPU where there is one")
+    str | None, typer.Option(help="cpu, mps or cuda; the default is a Mac's GPU where there is one")
 ]
 
 
@@ -48,8 +48,10 @@ def chosen_device(name: str | None) -> torch.device:
     """The device to run on, which must be there."""
     if name is None:
         return best_device()
-    if name not in ("cpu", "mps"):
-        raise typer.BadParameter(f"device {name!r}; expected cpu or mps")
+    if name not in ("cpu", "mps", "cuda"):
+        raise typer.BadParameter(f"device {name!r}; expected cpu, mps or cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise typer.BadParameter("this torch has no cuda device")
     if name == "mps" and not torch.backends.mps.is_available():
         raise typer.BadParameter(
             "this torch has no mps device; ANYMETAL_DEVICE=1 enables a virtual one"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from anymetal.engines import bundles, choose, registry
@@ -37,15 +37,17 @@ def compile_bundle(
     target: str,
     wanted: Iterable[Request],
     launches: Callable[[Source, str, Constants], Launches] | None = None,
+    policies: Mapping[str, Any] | None = None,
 ) -> Bundle:
     """Kernels of sources, with their function constants, compiled for a target.
 
     `launches` says how a kernel will be launched; left out, or where it says nothing, the code
-    takes every threadgroup.
+    takes every threadgroup. `policies` are the launch shapes that the kernels were chosen by.
     """
     processors = bundled.targets()
     if target not in processors:
-        return _bundle(target, wanted, lambda *request: _for_cuda(target, *request))
+        bundle = _bundle(target, wanted, lambda *request: _for_cuda(target, *request))
+        return replace(bundle, policies=policies or {})
 
     def make(compiler: Compiler, kernel: str, constants: Constants) -> dict[str, Entry]:
         known = launches(compiler.source, kernel, constants) if launches else frozenset()
@@ -54,7 +56,8 @@ def compile_bundle(
     with code_for(processors[target]):
         bundle = _bundle(f"cpu-{processors[target]}", wanted, make)
         runtime = {bundled.runtime_key(bundle.target): bundled.runtime_entry()}
-    return Bundle(bundle.target, bundle.outlines, {**bundle.executables, **runtime})
+    executables = {**bundle.executables, **runtime}
+    return replace(bundle, executables=executables, policies=policies or {})
 
 
 def _bundle(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from anymetal import settings
@@ -21,13 +21,22 @@ from anymetal.store.cache import Entry, digest_of
 from anymetal.store.fingerprint import unchanged
 
 _used: list[Bundle] = []
+on_use: list[Callable[[], None]] = []
+"""Called when a bundle has been added."""
 
 
 def use(path: Path) -> Bundle:
     """From now on sources find their kernels in this bundle too."""
     bundle = read_bundle(path)
     _used.append(bundle)
+    for tell in on_use:
+        tell()
     return bundle
+
+
+def every() -> tuple[Bundle, ...]:
+    """The bundles of this process: those that were loaded, then those of the setting."""
+    return (*_used, *_named(settings.BUNDLE.value()))
 
 
 def source_key(source: Source) -> str:
@@ -47,13 +56,13 @@ def bundles_of(source: Source) -> tuple[Bundle, ...]:
     Files that are not on this machine, torch's own headers of another installation say, count as
     they were when the bundle was written.
     """
-    every = (*_used, *_named(settings.BUNDLE.value()))
-    if not every:
+    found = every()
+    if not found:
         return ()
     key = source_key(source)
     return tuple(
         bundle
-        for bundle in every
+        for bundle in found
         if key in bundle.outlines and unchanged(_present(bundle.outlines[key]["dependencies"]))
     )
 

@@ -134,7 +134,7 @@ class Compiler:
                     )
             if found is not None:
                 _alive[key] = found
-            elif not _compiler_is_here():
+            elif not compiler_is_here():
                 raise _missing(self._bundles, kernel, constants, instrumentation, chosen)
             return found
 
@@ -242,7 +242,8 @@ def _only_cuda(found: Sequence[Bundle]) -> bool:
     return bool(found) and all(_cuda_engine((bundle,)) for bundle in found)
 
 
-def _compiler_is_here() -> bool:
+def compiler_is_here() -> bool:
+    """Whether this machine can compile, or has what bundles have alone."""
     with contextlib.suppress(ModuleNotFoundError):
         return all(importlib.util.find_spec(name) for name in ("ziglang", "llvmlite"))
     return False

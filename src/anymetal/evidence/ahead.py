@@ -14,7 +14,7 @@ from anymetal.evidence.exercise import Exercise
 from anymetal.launch.requested import Requests, requests
 from anymetal.ops.declare import AnyOperator
 from anymetal.ops.declare.kernel_file import forget_kernels
-from anymetal.policy.policy import as_if_on
+from anymetal.policy.policy import as_if_on, recorded, written
 
 
 def kernels_of(
@@ -25,10 +25,12 @@ def kernels_of(
     for operator in operators:
         forget_kernels()
         try:
-            with as_if_on(device), requests(found, run=_looks_at_results(operator)):
+            running = requests(found, run=_looks_at_results(operator))
+            with as_if_on(device), recorded() as answers, running:
                 for dtype in operator.dtypes:
                     if dtypes is None or dtype in dtypes:
                         _call(operator, dtype)
+            found.policies |= written(answers)
         finally:
             forget_kernels()
     return found

@@ -41,7 +41,7 @@ class Machine:
 
 
 def best_device() -> torch.device:
-    """The GPU where there is one, or the virtual mps device where it is enabled; else the CPU."""
+    """A Mac's GPU, or the virtual mps device where it is enabled; else the CPU."""
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 

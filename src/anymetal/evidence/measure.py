@@ -128,6 +128,7 @@ def measure_row(exercise: Exercise, direction: str, effort: Effort) -> Row:
     def judged() -> dict[str, Judgement]:
         return {n: judge(one.results(), torch_results, exact) for n, one in contenders.items()}
 
+    counts = exercise.device.type != "cuda"  # counters run on the CPU
     before = judged()
     calls = {n: one.call for n, one in contenders.items() if n == TORCH or before[n].passed}
     if exercise.operator.timed is not None:
@@ -151,7 +152,7 @@ def measure_row(exercise: Exercise, direction: str, effort: Effort) -> Row:
         times={n: t for n, t in times.items() if n == TORCH or judgements[n].passed},
         judgements=judgements,
         least_bytes=least_bytes,
-        moved_bytes=_moved_bytes(contenders[OURS]) if effort.traffic else None,
+        moved_bytes=_moved_bytes(contenders[OURS]) if effort.traffic and counts else None,
         variant=variant,
         launch=launch,
         flops=flops,

@@ -24,6 +24,7 @@ class Requests(list[Request]):
 
     def __init__(self) -> None:
         super().__init__()
+        self.policies: dict[str, dict[str, object]] = {}  # that decided which ones they are
         self._launches: dict[str, set[tuple[Sizes, bool]]] = defaultdict(set)
 
     def add(self, request: Request) -> set[tuple[Sizes, bool]]:

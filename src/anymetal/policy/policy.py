@@ -1,8 +1,8 @@
 """A question goes in (operator, dtype, shape class, device, strategy), a launch shape comes out.
 
-Four places are asked, and the first that knows decides: an `override` around the call, the user's
+Five places are asked, and the first that knows decides: an `override` around the call, the user's
 own files (ANYMETAL_POLICY, the project's, the one in the configuration directory), what `anymetal
-tune` measured on this machine, and the package's policies.toml.
+tune` measured on this machine, the bundles that kernels come from, and the package's policies.toml.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Generic, TypeVar
 import platformdirs
 
 from anymetal import settings
+from anymetal.engines import bundles
 from anymetal.errors import PolicyError
 from anymetal.launch.shape import group_size_fault
 from anymetal.policy.policy_file import (
@@ -177,6 +178,17 @@ def forget() -> None:
     _package_file.cache_clear()
 
 
+bundles.on_use.append(forget)
+
+
+def written(record: Mapping[Question, Choice]) -> dict[str, dict[str, object]]:
+    """Answers as a bundle keeps them."""
+    return {
+        str(question): {"group_size": choice.group_size, "values": dict(choice.values)}
+        for question, choice in record.items()
+    }
+
+
 def user_file() -> Path:
     """Where a file of policies is looked for without a setting."""
     return platformdirs.user_config_path("anymetal") / "policies.toml"
@@ -232,6 +244,10 @@ def _decided(
             if tuned is not None:
                 return Choice(*tuned, "tuned", row_for(question).candidates)
         row = row_for(question)
+        for bundle in bundles.every():
+            shape = bundle.policies.get(str(question))
+            if shape is not None:
+                return Choice(shape["group_size"], shape["values"], "bundle", row.candidates)
     return Choice(row.group_size, row.values, row.place, row.candidates)
 
 

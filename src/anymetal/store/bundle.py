@@ -7,7 +7,7 @@ a note, bytes): one that was cut off or changed is refused as a whole.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class Bundle:
     target: str
     outlines: Mapping[str, dict[str, Any]]
     executables: Mapping[str, Entry]
+    policies: Mapping[str, Any] = field(default_factory=dict)  # launch shapes, by question
 
 
 def write_bundle(path: Path, bundle: Bundle) -> None:
@@ -39,6 +40,7 @@ def write_bundle(path: Path, bundle: Bundle) -> None:
         "version": VERSION,
         "target": bundle.target,
         "outlines": dict(sorted(bundle.outlines.items())),
+        "policies": dict(sorted(bundle.policies.items())),
         "executables": table,
     }
     path.write_bytes(encode(note, b"".join(payloads)))
@@ -61,4 +63,5 @@ def read_bundle(path: Path) -> Bundle:
         key: Entry(row["note"], entry.payload[row["start"] : row["start"] + row["length"]])
         for key, row in entry.note["executables"].items()
     }
-    return Bundle(entry.note["target"], entry.note["outlines"], executables)
+    note = entry.note
+    return Bundle(note["target"], note["outlines"], executables, note["policies"])

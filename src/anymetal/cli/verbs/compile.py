@@ -96,7 +96,7 @@ class Work:
         try:
             found = _operators(device) if operators else Requests()
             wanted = [*self.kernels(), *found]
-            bundle = compile_bundle(self.target, wanted, self._launches(found))
+            bundle = compile_bundle(self.target, wanted, self._launches(found), found.policies)
         except AnymetalError as error:
             console.print(str(error), markup=False, highlight=False)
             return False

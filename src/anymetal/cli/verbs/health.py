@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from rich.text import Text
 from anymetal.cli.files import check_writable
 from anymetal.cli.operators import Device, Names, chosen_device, chosen_operators, with_progress
 from anymetal.cli.screen import Json, console, finish
+from anymetal.engines.compiler import compiler_is_here
 from anymetal.evidence import accuracy, health_page
 from anymetal.evidence.examiners import examine_all
 from anymetal.evidence.health import DTYPES, Health, Plan, compare_engines, passed
@@ -25,6 +26,7 @@ from anymetal.evidence.machine import describe
 from anymetal.ops.declare import AnyOperator
 
 app = typer.Typer()
+_WITHOUT_COMPILER = "No compiler is installed: opcheck and the checker are left out."
 _NAME = 37  # columns of the longest operator's name
 _WIDE = 114  # columns of a line with everything
 
@@ -97,6 +99,10 @@ def run(
         console.print(_heading(console.width))
     found = []
     plan = Plan(device, cases)
+    if not compiler_is_here():
+        plan = replace(plan, opcheck=False, checker=False)
+        if not outputs.json:
+            console.print(_WITHOUT_COMPILER, style="dim", highlight=False)
     examined = examine_all(operators, plan)
     for _, show in with_progress(console, operators, _name, quiet=outputs.json):
         found.append(next(examined))

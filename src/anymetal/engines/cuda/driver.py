@@ -1,7 +1,8 @@
-"""NVIDIA's driver, by ctypes: PTX goes in, a function that can be launched comes out.
+"""NVIDIA's driver: PTX goes in, a function that can be launched comes out.
 
-torch has made a context for each device it uses, and the driver is in the process by then: nothing
-else is needed, so a machine with torch and a GPU runs kernels without further packages.
+torch has made a context for each device it uses, and the driver is in the process by then: a
+machine with torch and a GPU runs kernels without further packages, and launches them faster with
+one (launcher.py).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 
 from anymetal import settings
 from anymetal.engines.contract import Sizes
+from anymetal.engines.cuda import launcher
 from anymetal.errors import EngineError, KernelTimeout
 
 _MAX_THREADS_PER_BLOCK, _REGISTERS = 0, 4  # CU_FUNC_ATTRIBUTE_...
@@ -46,19 +48,6 @@ def current(device: int) -> int:
     return int(torch._C._cuda_getCurrentRawStream(device))
 
 
-class _Configuration(ctypes.Structure):
-    """CUlaunchConfig."""
-
-    _fields_ = (
-        *((f"grid_{axis}", ctypes.c_uint) for axis in "xyz"),
-        *((f"block_{axis}", ctypes.c_uint) for axis in "xyz"),
-        ("memory", ctypes.c_uint),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.c_void_p),
-        ("attribute_count", ctypes.c_uint),
-    )
-
-
 def enter(device: int) -> None:
     """Makes the device's context the thread's own: a new thread, such as one of autograd's, has
     none until it calls CUDA's runtime."""
@@ -77,36 +66,29 @@ class Function:
         self._handle = handle
         self._device = device
         self._name = name
-        self._launch = _library().cuLaunchKernelEx
         self.max_threads = self._attribute(_MAX_THREADS_PER_BLOCK)
         self.registers = self._attribute(_REGISTERS)
 
     def prepared(
         self, groups: Sizes, width: int, memory: int, stream: int, block: int
     ) -> Callable[[], None]:
-        """What queues a launch; `block` is the address of its one argument. ctypes turns numbers
-        into the driver's arguments here, once, and not at each launch."""
-        where = _Configuration(*groups, width, 1, 1, memory, stream)
-        arguments = (
-            ctypes.byref(where),
-            self._handle,
-            ctypes.byref(ctypes.c_uint64(block)),
-            None,
-        )
-        launch = self._launch
+        """What queues a launch; `block` is the address of its one argument."""
+        found, library = launcher.bindings(), _library()
+        launch = launcher.Launch(int(self._handle.value or 0), groups, width, memory, stream, block)
+        put = launcher.by_bindings(launch, found) if found else launcher.by_ctypes(launch, library)
 
         def queue() -> None:
-            status = launch(*arguments)
+            status = put()
             if status:
-                self._again(status, arguments)
+                self._again(status, put)
 
         return queue
 
-    def _again(self, status: int, arguments: tuple[Any, ...]) -> None:
+    def _again(self, status: int, put: launcher.Queue) -> None:
         """A launch that was refused, once more where the thread had no context."""
         if status in _NO_CONTEXT:
             enter(self._device)
-            status = self._launch(*arguments)
+            status = put()
         if status:
             why = _message(status)
             if status == _ASSERTED:

@@ -94,10 +94,35 @@ class _Counts:
         self._parameter = function.parameters[0].name
 
     def ends(self, loop: Loop, graph: Graph) -> bool:
-        """Whether a counter is compared with something fixed in every round."""
+        """Whether a counter is compared with something fixed in every round; or the way through
+        the loop depends on numbers of lanes and constants alone, as in our own headers."""
         latches = _latches(loop, graph)
         always = {loop.header, *(latches if len(latches) == 1 else ())}
-        return any(self._leaves_by_count(label, loop) for label in always)
+        if any(self._leaves_by_count(label, loop) for label in always):
+            return True
+        has_exit = any(not set(graph[label]) <= loop.blocks for label in loop.blocks)
+        ends = (self._function.block(label).terminator for label in loop.blocks)
+        decided = [end.operands[0].text for end in ends if len(set(end.labels)) > 1]
+        return has_exit and self._are_without_memory(decided)
+
+    def _are_without_memory(self, values: list[str]) -> bool:
+        """Whether values are computed from constants, lanes and the launch's shape."""
+        seen, waiting = set(values), list(values)
+        while waiting:
+            definition = self._definitions.get(waiting.pop())
+            if definition is None:
+                continue
+            if definition.opcode == "load":
+                if not self._in_shape(definition.pointer.text):
+                    return False
+                continue
+            if definition.opcode in ("atomicrmw", "cmpxchg"):
+                return False
+            if definition.opcode == "call" and not (definition.callee or "").startswith("llvm."):
+                return False
+            waiting += [name for name in definition.names if name not in seen]
+            seen.update(definition.names)
+        return True
 
     def _leaves_by_count(self, label: str, loop: Loop) -> bool:
         end = self._function.block(label).terminator

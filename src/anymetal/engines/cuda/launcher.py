@@ -1,0 +1,75 @@
+"""How launches are queued: by NVIDIA's cuda-bindings where they are installed, by ctypes elsewhere.
+
+Numbers become the driver's structures once, when a launch is prepared, and not at each launch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+Queue = Callable[[], int]
+"""Queues a launch; returns the driver's status, 0 where all is well."""
+
+
+class Launch(NamedTuple):
+    """One launch: `arguments` is the address of the kernel's one argument."""
+
+    function: int
+    groups: tuple[int, int, int]
+    width: int
+    memory: int
+    stream: int
+    arguments: int
+
+
+class _Configuration(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        *((f"grid_{axis}", ctypes.c_uint) for axis in "xyz"),
+        *((f"block_{axis}", ctypes.c_uint) for axis in "xyz"),
+        ("memory", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+@functools.cache
+def bindings() -> Any:
+    """NVIDIA's package of the driver's functions; None where it is not installed."""
+    try:
+        return importlib.import_module("cuda.bindings.driver")
+    except ImportError:
+        return None
+
+
+def by_ctypes(launch: Launch, library: ctypes.CDLL) -> Queue:
+    where = _Configuration(*launch.groups, launch.width, 1, 1, launch.memory, launch.stream)
+    arguments = (
+        ctypes.byref(where),
+        ctypes.c_void_p(launch.function),
+        ctypes.byref(ctypes.c_uint64(launch.arguments)),
+        None,
+    )
+    queue = library.cuLaunchKernelEx
+    return lambda: int(queue(*arguments))
+
+
+def by_bindings(launch: Launch, driver: Any) -> Queue:
+    where = driver.CUlaunchConfig()
+    where.gridDimX, where.gridDimY, where.gridDimZ = launch.groups
+    where.blockDimX, where.blockDimY, where.blockDimZ = launch.width, 1, 1
+    where.sharedMemBytes = launch.memory
+    where.hStream = driver.CUstream(launch.stream)
+    function, queue = driver.CUfunction(launch.function), driver.cuLaunchKernelEx
+    place = ctypes.c_uint64(launch.arguments)
+
+    def run(address: int = ctypes.addressof(place), kept: Any = place) -> int:
+        return int(queue(where, function, address, 0)[0])
+
+    return run
