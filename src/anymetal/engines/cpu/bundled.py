@@ -106,7 +106,7 @@ def _simdgroup_entry(
         code, note = written.compiled(shared=True)
         libraries.append(zlib.compress(clang.link_shared(code)))
         place = {"start": start, "length": len(libraries[-1])}
-        rows.append({**asdict(shape), **place, "has_barriers": note["has_barriers"]})
+        rows.append({**asdict(shape), **place, "frame_size": note["frame_size"]})
         start += len(libraries[-1])
     if not rows and refused is not None:
         raise refused
@@ -157,7 +157,7 @@ class BundledSimdgroups(SimdgroupExecutable):
         if row is None:
             return Unsuitable("the bundle has no vector code for this threadgroup")
         library = self.payload[row["start"] : row["start"] + row["length"]]
-        return Code(SharedCode(zlib.decompress(library)), row["has_barriers"], self._runtime)
+        return Code(SharedCode(zlib.decompress(library)), row["frame_size"])
 
 
 _runtimes: dict[str, Runtime] = {}

@@ -65,7 +65,5 @@ def target(processor: str) -> Target:
         include_dirs=(Path(__file__).parent / "include", layout.INCLUDE_DIR),
         header="anymetal/block.h",
         thunk=thunk,
-        provided=frozenset(
-            ("am_lanes_as_tiles", "am_dynamic_memory", "am_initial_value", *CALLS)
-        ),
+        provided=frozenset(("am_lanes_as_tiles", "am_dynamic_memory", "am_initial_value", *CALLS)),
     )
