@@ -11,7 +11,8 @@ from collections import Counter
 
 import torch
 
-import anymetal.ops  # noqa: F401  (declares the operators)
+import anymetal.linalg
+import anymetal.ops  # noqa: F401  (both declare operators)
 from anymetal.evidence.exercise import Exercise
 from anymetal.ops.declare import OPERATORS
 
