@@ -4,6 +4,7 @@
     python -m parity --shard 3/8             an eighth of every part
     python -m parity --part results --sample 400
     python -m parity --continue --seconds 600   what has no result yet, for ten minutes
+    python -m parity --part results --family 'gemv.*' --engine coroutine
     python -m parity --page                  docs/parity.md, of all results that are here
 
 The exit status is 1 when a kernel is refused, has other arguments or gives other results.
@@ -12,6 +13,7 @@ The exit status is 1 when a kernel is refused, has other arguments or gives othe
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import random
@@ -59,6 +61,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--continue", action="store_true", dest="resume", help="only what has no result yet"
     )
+    parser.add_argument(
+        "--family", metavar="PATTERN", help="only MLX's kernels whose template has such a name"
+    )
+    parser.add_argument(
+        "--engine",
+        choices=("simdgroup", "coroutine"),
+        help="results of this one only; coroutine compiles in a third of the time",
+    )
     parser.add_argument("--page", action="store_true", help="write docs/parity.md and stop")
     return parser.parse_args()
 
@@ -67,8 +77,8 @@ def judge(options: argparse.Namespace) -> int:
     """Judges the parts that are asked for; what was found is kept as JSON."""
     failed = 0
     for part in options.part or PARTS:
-        names, function = _judges()[part]
-        chosen = shard(names(), options.shard, options.sample)
+        names, function = _judges(options.engine)[part]
+        chosen = shard(of_family(names(), options.family), options.shard, options.sample)
         place = RESULTS / f"{part}-{options.shard.replace('/', '-of-')}.jsonl"
         place.parent.mkdir(parents=True, exist_ok=True)
         if options.resume:
@@ -90,8 +100,10 @@ def judge(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _judges() -> dict[str, tuple[Names, Judge]]:
+def _judges(engine: str | None) -> dict[str, tuple[Names, Judge]]:
     from parity import mlx, programs, pytorch  # noqa: PLC0415  (they import torch)
+
+    engines = mlx.ENGINES if engine is None else (engine,)
 
     def with_source() -> list[str]:
         return [name for name in mlx.kernels() if mlx.has_source(name)]
@@ -101,11 +113,22 @@ def _judges() -> dict[str, tuple[Names, Judge]]:
 
     return {
         "tables": (with_source, mlx.judge_tables),
-        "results": (with_source, mlx.judge_results),
+        "results": (with_source, functools.partial(mlx.judge_results, engines=engines)),
         "structure": (with_source, mlx.judge_structure),
         "torch": (with_case, pytorch.judge),
         "programs": (programs.kernels, programs.judge),
     }
+
+
+def of_family(names: Sequence[str], pattern: str | None) -> Sequence[str]:
+    """Those of MLX's kernels whose template's whole name fits the pattern."""
+    if pattern is None:
+        return names
+    from parity import templates  # noqa: PLC0415
+
+    found = {name: templates.template_of(name, templates.AnyType()) for name in names}
+    wanted = re.compile(pattern)
+    return [name for name, one in found.items() if one and wanted.fullmatch(one.function)]
 
 
 def shard(names: Sequence[str], which: str, sample: int | None) -> list[str]:

@@ -30,7 +30,7 @@ from anymetal.nouns import Argument, Scalar, Source
 from parity import functions, wheels
 from parity.inputs import Inputs, NoValue, dtype_of, make_inputs, type_of_elements
 from parity.launches import Case, Launch, description_of
-from parity.templates import Template, template_of
+from parity.templates import AnyType, Template, template_of
 from parity.verdict import Verdict
 
 ENGINES = ("simdgroup", "coroutine")
@@ -85,13 +85,6 @@ def noted(name: str) -> Noted | None:
     template = template_of(name, types)
     assert template is not None
     return Noted(name, notes, template)
-
-
-class AnyType(dict[str, str]):
-    """Types of arguments where only the name of a template matters."""
-
-    def __missing__(self, key: str) -> str:
-        return "float"
 
 
 def has_source(name: str) -> bool:

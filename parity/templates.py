@@ -58,6 +58,13 @@ def template_of(kernel: str, types: Mapping[str, str]) -> Template | None:
     return None
 
 
+class AnyType(dict[str, str]):
+    """Types of arguments where only the name of a template matters."""
+
+    def __missing__(self, key: str) -> str:
+        return "float"
+
+
 Rule = Callable[[re.Match[str], Mapping[str, str]], Template | None]
 _RULES: list[tuple[re.Pattern[str], Rule]] = []
 

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 from parity import mlx, pytorch, wheels
 from parity.__main__ import describe, is_good, shard
 from parity.inputs import make_inputs
-from parity.templates import template_of
+from parity.templates import AnyType, template_of
 
 # Kernels whose arguments are compared, one of so many launched as well (compiling is what takes
 # long), and PyTorch's.
@@ -58,7 +58,7 @@ def test_every_kernel_has_a_description() -> None:
     fetched(wheels.MLX)
     templates: dict[str, str] = {}
     for name in with_source():
-        found = template_of(name, mlx.AnyType())
+        found = template_of(name, AnyType())
         assert found is not None
         templates.setdefault(found.function, name)
     assert len(templates) > 120
