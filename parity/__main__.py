@@ -6,6 +6,7 @@
     python -m parity --continue --seconds 600   what has no result yet, for ten minutes
     python -m parity --part results --family 'gemv.*' --engine coroutine
     python -m parity --page                  docs/parity.md, of all results that are here
+    python -m parity --page --part results   only this section of it
 
 The exit status is 1 when a kernel is refused, has other arguments or gives other results.
 """
@@ -41,7 +42,7 @@ def main() -> int:
     if options.page:
         from parity.page import write_page  # noqa: PLC0415  (torch is not needed before)
 
-        print(f"wrote {write_page(RESULTS)}")
+        print(f"wrote {write_page(RESULTS, options.part)}")
         return 0
     try:
         return judge(options)
@@ -69,7 +70,11 @@ def parse_arguments() -> argparse.Namespace:
         choices=("simdgroup", "coroutine"),
         help="results of this one only; coroutine compiles in a third of the time",
     )
-    parser.add_argument("--page", action="store_true", help="write docs/parity.md and stop")
+    parser.add_argument(
+        "--page",
+        action="store_true",
+        help="write docs/parity.md, or the chosen parts of it, and stop",
+    )
     return parser.parse_args()
 
 

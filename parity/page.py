@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -34,19 +35,40 @@ inline. They say nothing about what the GPU's compiler and hardware do with thos
 """
 
 
-def write_page(folder: Path) -> Path:
-    """Writes the page of what is kept; parts that nobody has run are left out."""
-    parts = {
-        part: list(results_in(folder, part).values())
-        for part in ("tables", "results", "structure", "torch", "programs")
-    }
-    judged = {row["kernel"]: row for part in ("tables", "results") for row in parts[part]}
-    parts["tables"] = list(judged.values())  # who runs a kernel compares its arguments too
+_TITLES = {
+    "tables": "## Accepted, and with the same arguments",
+    "results": "## The same results, bit by bit",
+    "structure": "## The same operations",
+    "torch": "## PyTorch's kernels against torch on the CPU",
+    "programs": "## Kernels that become programs",
+}
+
+
+def write_page(folder: Path, chosen: Sequence[str] | None = None) -> Path:
+    """Writes the page of what is kept; of parts that are not chosen the sections stay.
+
+    Left to itself it writes all of it, without the parts that nobody has run.
+    """
+    rows = {part: list(results_in(folder, part).values()) for part in _TITLES}
+    judged = {row["kernel"]: row for part in ("tables", "results") for row in rows[part]}
+    rows["tables"] = list(judged.values())  # who runs a kernel compares its arguments too
     writers = {"tables": _tables, "results": _results, "structure": _structure, "torch": _torch}
     writers["programs"] = _programs
-    sections = [writers[part](rows) for part, rows in parts.items() if rows]
+    known = _sections(PAGE.read_text()) if chosen else {}
+    sections = []
+    for part, title in _TITLES.items():
+        if chosen and part not in chosen:
+            sections += [known[title]] if title in known else []
+        elif rows[part]:
+            sections.append(f"{title}\n\n{writers[part](rows[part])}")
     PAGE.write_text("\n".join([_head(), *sections, _how()]))
     return PAGE
+
+
+def _sections(text: str) -> dict[str, str]:
+    """The sections of a page by their headings."""
+    found = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    return {part.partition("\n")[0]: part.rstrip("\n") + "\n" for part in found}
 
 
 def _head() -> str:
@@ -84,9 +106,7 @@ def _tables(rows: Sequence[Row]) -> str:
         ("MLX's kernels", "judged", "accepted", "argument tables equal"),
         [("all families", *_counts(len(rows), len(refused), len(other)))],
     )
-    return "\n".join(
-        ["## Accepted, and with the same arguments\n", figures, _listed(refused), _listed(other)]
-    )
+    return "\n".join([figures, _listed(refused), _listed(other)])
 
 
 def _counts(judged: int, refused: int, other: int) -> tuple[str, str, str]:
@@ -108,20 +128,19 @@ def _results(rows: Sequence[Row]) -> str:
         ("engine", *kinds),
         [(engine, *(f"{counts[kind]:,}" for kind in kinds)) for engine, counts in words.items()],
     )
-    text = (
-        "## The same results, bit by bit\n\n"
+    text = textwrap.fill(
         f"{len(rows):,} kernels ran once from Apple's AIR and once from source, with the same bytes"
-        " in one block\nof memory, and whole blocks are compared. How each family is launched"
-        " (sizes with edges, strides,\ngrids, function constants) is described in"
-        " `parity/launches`. Elementwise kernels, sorts and searches\nget special values: every"
-        " second number is NaN, infinite, denormal, -0 or very large, and every one\nof them meets"
-        " every other; sums and products get few of them. *Nothing written*: the launch left\nthe"
-        " block as it was, which proves nothing. *Other engine*: the kernel is too long for that"
-        " one.\n"
+        " in one block of memory, and whole blocks are compared. How each family is launched (sizes"
+        " with edges, strides, grids, function constants) is described in `parity/launches`."
+        " Elementwise kernels, sorts and searches get special values: every second number is NaN,"
+        " infinite, denormal, -0 or very large, and every one of them meets every other; sums and"
+        " products get few of them. *Nothing written*: the launch left the block as it was, which"
+        " proves nothing. *Other engine*: the kernel is too long for that one.",
+        width=99,
     )
     families = Counter(row["family"] for row in rows)
-    listed = f"{len(families)} families, a row for each kernel that is not equal:\n"
-    return "\n".join([text, figures, listed if bad else "", _listed(bad)])
+    listed = f"They are of {len(families)} templates. Not equal are:\n"
+    return "\n".join([text + "\n", figures, listed + "\n" + _listed(bad) if bad else ""])
 
 
 def _kind(word: str) -> str:
@@ -143,7 +162,6 @@ def _structure(rows: Sequence[Row]) -> str:
             if word != "equal":
                 other.append((row["kernel"], word))
     text = (
-        "## The same operations\n\n"
         "Where results cannot tell: how many fused multiply-adds, and how many additions,"
         " subtractions,\nproducts, quotients and negations the program of a kernel has, after the"
         " same optimiser. Loops that\nApple's optimiser left as they were and clang did not count"
@@ -174,7 +192,6 @@ def _torch(rows: Sequence[Row]) -> str:
         [(f"{len(rows):,}", *(f"{words[kind]:,}" for kind in kinds))],
     )
     text = (
-        "## PyTorch's kernels against torch on the CPU\n\n"
         "Elementwise operators in all their forms (dense, strided, broadcast, with casts),"
         " reductions, scans,\nnorms, sorts, indexing, products. *Close* is within 2e-5 (float),"
         " 2e-3 (half), 1.6e-2 (bfloat) of\nthe CPU's result, 20 times that for special functions"
@@ -198,7 +215,6 @@ def _programs(rows: Sequence[Row]) -> str:
         [(name, f"{judged[name]:,}", f"{judged[name] - refused[name]:,}") for name in judged],
     )
     text = (
-        "## Kernels that become programs\n\n"
         "Of the metallibs of both MLX builds (AIR 2.6 and 2.8) and of both in torch: a sample,"
         " without\nmachine code.\n"
     )
