@@ -2,7 +2,9 @@
 
 wheels     exact versions of mlx-metal and torch, fetched and kept, never committed
 templates  a kernel's name in MLX's metallib -> the template that it was made of
+launches   a description of arguments and grid for each family of MLX's kernels
 inputs     what a kernel is given: the same bytes for both of them
+functions  which math functions a kernel calls
 mlx        MLX's kernels: accepted, the same arguments, the same bits
 pytorch    PyTorch's kernels from their metallib against torch's operators
 programs   every kernel of all metallibs becomes a Program

@@ -102,6 +102,16 @@ def zeros(generator: torch.Generator, count: int) -> torch.Tensor:
     return torch.zeros(count, dtype=torch.int64)
 
 
+def rarely(value: int, otherwise: int) -> Fill:
+    """One number, and the other one in a few places."""
+
+    def fill(generator: torch.Generator, count: int) -> torch.Tensor:
+        chance = torch.rand(count, generator=generator)
+        return torch.where(chance < 0.003, value, otherwise)
+
+    return fill
+
+
 def half_zero(generator: torch.Generator, count: int) -> torch.Tensor:
     """Masks: as many zeros as other numbers."""
     return torch.randint(0, 2, (count,), generator=generator)

@@ -13,6 +13,7 @@ from parity.launches.launch import (
     groups_of,
     indices_below,
     launches,
+    rarely,
 )
 
 
@@ -21,14 +22,23 @@ def _init(case: Case) -> list[Launch]:
     return [Launch({}, (13, 7), (13, 7))]
 
 
+def _logical(case: Case) -> dict[str, Value]:
+    """Numbers of which some rows have one that decides, and some have none."""
+    operation = case.template[2].partition("<")[0]
+    found = {"And": rarely(0, 3), "Or": rarely(5, 0)}
+    return {"in": found[operation]} if operation in found else {}
+
+
 @launches("all_reduce")
 def _all(case: Case) -> list[Launch]:
-    return [Launch({"in_size": 997, "row_size": 600}, (64, 2, 1), (64, 1, 1))]
+    values = _logical(case) | {"in_size": 997, "row_size": 600}
+    return [Launch(values, (64, 2, 1), (64, 1, 1))]
 
 
 @launches("row_reduce_simple")
 def _rows(case: Case) -> list[Launch]:
-    return [Launch({"reduction_size": 337, "out_size": 6}, (64, 2, 1), (64, 1, 1))]
+    values = _logical(case) | {"reduction_size": 337, "out_size": 6}
+    return [Launch(values, (64, 2, 1), (64, 1, 1))]
 
 
 def _dense(shape: tuple[int, ...], inner: int) -> tuple[int, ...]:
@@ -37,16 +47,17 @@ def _dense(shape: tuple[int, ...], inner: int) -> tuple[int, ...]:
 
 
 def _reduced(
-    dimensions: int, rows: tuple[int, ...], outputs: int, inner: int
+    case: Case, rows: tuple[int, ...], outputs: int, inner: int
 ) -> tuple[int, dict[str, Value]]:
     """An array of outputs x rows x inner numbers, whose rows have so many dimensions.
 
     Kernels for five dimensions take any number above two.
     """
+    dimensions = case.number(4)
     last = math.prod(rows[dimensions - 1 :])
     shape = (*rows[: dimensions - 1], last) if dimensions < 3 else rows
     count = math.prod(shape)
-    return count, {
+    return count, _logical(case) | {
         "shape": (outputs,),
         "strides": (count * inner,),
         "ndim": 1,
@@ -64,7 +75,7 @@ def _small_rows(case: Case) -> list[Launch]:
         ((2, 3, 1), 7, (5, 1, 1), (5, 1, 1)),
         ((4, 5, 2), 9, (32, 5, 1), (32, 1, 1)),
     ):
-        count, values = _reduced(case.number(4), rows, 5, row)
+        count, values = _reduced(case, rows, 5, row)
         sizes: dict[str, Value] = {"row_size": row, "non_row_reductions": count}
         found.append(Launch(values | sizes, threads, group))
     return found
@@ -72,7 +83,7 @@ def _small_rows(case: Case) -> list[Launch]:
 
 @launches("row_reduce_looped")
 def _looped_rows(case: Case) -> list[Launch]:
-    count, values = _reduced(case.number(4), (2, 3, 1), 2, 301)
+    count, values = _reduced(case, (2, 3, 1), 2, 301)
     sizes: dict[str, Value] = {"row_size": 301, "non_row_reductions": count}
     return [Launch(values | sizes, (64, 2, 1), (64, 1, 1))]
 
@@ -82,7 +93,7 @@ def _columns(case: Case) -> list[Launch]:
     form = case.function.removeprefix("col_reduce_")
     outputs = 1 if form == "2pass" else 3
     columns = {"small": 30, "longcolumn": 6}.get(form, 43)
-    count, values = _reduced(case.number(4), (3, 5, 4), outputs, columns)
+    count, values = _reduced(case, (3, 5, 4), outputs, columns)
     sizes: dict[str, Value] = {
         "reduction_size": 4,
         "non_col_reductions": count // 4,
