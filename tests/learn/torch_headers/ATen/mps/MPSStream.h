@@ -2,8 +2,6 @@
 #pragma once
 #import <Metal/Metal.h>
 
-typedef struct dispatch_queue_s *dispatch_queue_t;
-
 namespace at::mps {
 enum class SyncType { NONE, COMMIT, COMMIT_AND_WAIT, COMMIT_AND_CONTINUE, COMMIT_ADAPTIVE };
 class MPSStream {
