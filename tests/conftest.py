@@ -41,7 +41,6 @@ LONG = re.compile(
 )
 # Of these one in so many, always the same ones: parameters that do much the same side by side.
 SAMPLED = {
-    r"tests/test_docs\.py::test_code_blocks_run\[skill/references/": 3,
     r"tests/msl/.*\[checked": 3,
     r"tests/msl/test_(simdgroup|quadgroup)\.py::test_every_function_matches_numpy": 4,
     r"tests/msl/test_vector_operators\.py::test_operators_agree_with_numpy": 2,

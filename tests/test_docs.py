@@ -6,13 +6,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.learn.blocks import ROOT, blocks_of, pages
+from parity import wheels
+from tests.learn.blocks import ROOT, blocks_of, indented_code, pages
+from tests.learn.figures import unnamed
 from tests.learn.links import anchors, links_of
 from tests.learn.running import Page
 
@@ -64,6 +67,21 @@ AFTERWARDS: dict[str, Callable[[dict[str, Any]], None]] = {
 }
 
 
+def mlx_wheel(folder: Path) -> None:
+    """The page's own wheel, which `make parity` and its sample fetch once."""
+    try:
+        wheel = wheels.fetch(wheels.MLX)
+    except wheels.NoWheel as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"no network: {error}")
+    (folder / wheel.name).symlink_to(wheel)
+
+
+# What the reader of a page has put into the folder before.
+BEFOREHAND: dict[str, Callable[[Path], None]] = {"docs/metallibs.md": mlx_wheel}
+
+
 @of_each_page
 def test_code_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -71,6 +89,7 @@ def test_code_blocks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     for variable in ("GITHUB_ACTIONS", "PYTEST_CURRENT_TEST"):
         monkeypatch.delenv(variable, raising=False)
     torch.manual_seed(0)
+    BEFOREHAND.get(place(path), lambda _: None)(tmp_path)
     page = Page(tmp_path)
     page.run(blocks_of(path.read_text(), path))
     AFTERWARDS.get(place(path), lambda _: None)(page.names)
@@ -82,6 +101,27 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert target.exists(), target
         if anchor:
             assert anchor in anchors(target), f"{target.name}#{anchor}"
+
+
+@of_each_page
+def test_files_are_used(path: Path) -> None:
+    """A block with a title that no other block names was shown and never tried."""
+    found = list(blocks_of(path.read_text(), path))
+    for block in found:
+        stem = Path(block.title).stem
+        users = (other.text for other in found if other is not block)
+        tried = block.language in ("metal", "yaml", "toml") or any(stem in text for text in users)
+        assert not block.title or tried, f"{block}: {block.title}"
+
+
+@of_each_page
+def test_code_is_in_fences(path: Path) -> None:
+    assert list(indented_code(path.read_text())) == []
+
+
+@of_each_page
+def test_figures_name_their_command(path: Path) -> None:
+    assert unnamed(path) == []
 
 
 @of_each_page

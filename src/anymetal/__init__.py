@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from anymetal import (
         device,
+        extension,
         hub,
         linalg,
         mlx,
@@ -38,6 +39,7 @@ __all__ = [
     "check",
     "compile_shader",
     "device",
+    "extension",
     "hub",
     "linalg",
     "load_library",
@@ -62,6 +64,7 @@ _PLACES = {
     "check": "anymetal.checker.context",
     "compile_shader": "anymetal.launch.shader",
     "device": None,
+    "extension": None,
     "hub": None,
     "linalg": None,
     "load_library": "anymetal.launch.shader",

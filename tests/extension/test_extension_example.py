@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,29 @@ import anymetal
 import anymetal.device
 from anymetal.extension import scaffold
 
+PROGRAM = str(Path(__file__).parents[2] / "examples" / "extension_patterns.py")
 SIZES = [1, 3, 4, 31, 32, 33, 257, 1021]
 
 
 def same(one: torch.Tensor, other: torch.Tensor) -> None:
     assert one.dtype == other.dtype and one.shape == other.shape
     assert one.cpu().view(torch.uint8).equal(other.cpu().view(torch.uint8))
+
+
+def test_program_ends_well(patterns: Any) -> None:
+    runpy.run_path(PROGRAM, run_name="__main__")
+
+
+@pytest.mark.parametrize("name", ["scale", "row_sums", "copy_blocks", "sgd_step", "gated_silu"])
+def test_program_notices_a_wrong_operator(
+    patterns: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(x: Any, *arguments: Any, **keywords: Any) -> Any:
+        return x.sum(1) if name == "row_sums" and x.shape[1] == 33 else x * 1
+
+    monkeypatch.setattr(patterns, name, wrong)
+    with pytest.raises((AssertionError, TypeError)):
+        runpy.run_path(PROGRAM, run_name="__main__")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

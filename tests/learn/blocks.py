@@ -71,3 +71,16 @@ def blocks_of(text: str, place: Path, first_line: int = 1) -> Iterator[Block]:
             mark.group(1) if mark else "",
         )
         number = end + 1
+
+
+def indented_code(text: str) -> Iterator[str]:
+    """First lines of code that only its indentation marks: no test would see what follows."""
+    in_fence = in_list = False
+    before = ""
+    for line in text.splitlines():
+        in_fence ^= line.lstrip().startswith("```")
+        if line and not line.startswith(" "):
+            in_list = re.match(r"[-*] |\d+\. ", line) is not None
+        elif line.startswith("    ") and not (before or in_list or in_fence):
+            yield line
+        before = line

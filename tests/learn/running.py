@@ -1,8 +1,8 @@
 """A page's code blocks go in; they run as a reader would run them, and what they print is compared.
 
 Blocks of Python share their names from the top of a page to its end. Lines of shell that call
-`anymetal` run in this process, since a new one takes two seconds to import torch; other lines are
-bash's. A line that ends in `# exit status 1` must end so.
+`anymetal` or a script of the page run in this process, since a new one takes two seconds to import
+torch; other lines are bash's. A line that ends in `# exit status 1` must end so.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -38,8 +39,9 @@ HEADER = "#include <metal_stdlib>\nusing namespace metal;\n#line 1\n"
 # What a page may rely on: a terminal of that width, and where the repository is.
 VARIABLES = {"COLUMNS": "100", "ANYMETAL_ROOT": str(ROOT)}
 STATUS = re.compile(r"\s+# exit status (\d+)$")
+ASSIGNMENT = re.compile(r"(\w+)=(\S*)")
 # Commands that become another process, or that change this one for good.
-APART = re.compile(r"[|&;<>$`]|^(?!anymetal )|^anymetal run |--mps\b|^\w+=")
+APART = re.compile(r"[|&;<>$`]|^(?!(\w+=\S* )*anymetal |python \w+\.py)|\banymetal run |--mps\b")
 
 
 class Page:
@@ -94,11 +96,33 @@ class Page:
 
     def _command(self, line: str) -> str:
         status = STATUS.search(line)
-        words = shlex.split(STATUS.sub("", line))[1:]
-        result = CliRunner().invoke(app, words, env={"COLUMNS": "100"})
+        words = shlex.split(STATUS.sub("", line))
+        variables = {**VARIABLES}
+        while assigned := ASSIGNMENT.fullmatch(words[0]):
+            variables[assigned.group(1)] = assigned.group(2)
+            del words[0]
+        if words[0] == "python":
+            return self._script(words[1:])
+        result = CliRunner().invoke(app, words[1:], env=variables)
         wanted = int(status.group(1)) if status else 0
         assert result.exit_code == wanted, f"{line}: {result.exit_code}\n{result.output}"
         return result.output
+
+    def _script(self, words: list[str]) -> str:
+        """A script as `python` runs it; what it imported of the page is forgotten again."""
+        before, arguments, screen = set(sys.modules), sys.argv, StringIO()
+        sys.argv = words
+        sys.path.insert(0, str(self.folder))
+        try:
+            with redirect_stdout(screen):
+                runpy.run_path(words[0], run_name="__main__")
+        finally:
+            sys.argv = arguments
+            sys.path.remove(str(self.folder))
+            for name in set(sys.modules) - before:
+                if (self.folder / name).with_suffix(".py").exists():
+                    del sys.modules[name]
+        return screen.getvalue()
 
     def _bash(self, lines: list[str]) -> None:
         script = "set -euo pipefail\n" + "\n".join(_with_status(line) for line in lines)

@@ -15,11 +15,12 @@ from anymetal.launch.call import PlainKernel
 from anymetal.launch.checked_call import CheckedKernel
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-# It trains a model of transformers: tests/patch/test_patch_example.py runs it.
-OWN_TEST = "language_model"
+# One trains a model of transformers, one builds an extension: tests/patch/test_patch_example.py and
+# tests/extension/test_extension_example.py run them.
+OWN_TESTS = {"language_model", "extension_patterns"}
 
 of_each_example = pytest.mark.parametrize(
-    "path", [path for path in EXAMPLES if path.stem != OWN_TEST], ids=lambda path: path.stem
+    "path", [path for path in EXAMPLES if path.stem not in OWN_TESTS], ids=lambda path: path.stem
 )
 
 

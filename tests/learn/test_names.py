@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import inspect
+import shlex
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.learn.blocks import Block, blocks_of
+import torch
+import typer
+from tests.learn.blocks import ROOT, Block, blocks_of
+from tests.learn.links import anchors
 from tests.learn.running import Page
 from tools.site import commands, names, operators
 
-from anymetal import device, optim, overrides
+import anymetal
+from anymetal.cli.app import app
 from anymetal.ops.declare import OPERATORS
 
+VERBS = Path(anymetal.__file__).parent / "cli" / "verbs"
 NAMES = names.public_names()
 
 
@@ -38,18 +45,21 @@ def test_code_in_docstrings_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         Page(tmp_path).step(block)
 
 
-MODULES = (device, optim, overrides)
+def test_code_at_the_head_of_modules_runs(
+    mps: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the virtual device, which one of them enables, there already."""
+    monkeypatch.chdir(tmp_path)
+    heads = {name: import_module(name).__doc__ or "" for name in names.MODULES}
+    found = [block for name, text in heads.items() for block in blocks_of(text, Path(name))]
+    assert len(found) >= 3
+    for block in found:
+        Page(tmp_path).step(block)
 
 
-def test_code_at_the_head_of_modules_runs(tmp_path: Path) -> None:
-    """One after the other in one process of their own, which has the virtual device from then."""
-    texts = [
-        block.text
-        for module in MODULES
-        for block in blocks_of(module.__doc__ or "", Path(module.__name__))
-    ]
-    assert len(texts) == len(MODULES)
-    subprocess.run([sys.executable, "-c", "\n".join(texts)], check=True, cwd=tmp_path)
+def test_reference_has_every_module() -> None:
+    listed = {name for name in anymetal.__all__ if inspect.ismodule(getattr(anymetal, name))}
+    assert {f"anymetal.{name}" for name in listed} <= set(names.MODULES)
 
 
 def test_reference_has_every_name() -> None:
@@ -66,6 +76,30 @@ def test_reference_has_every_operator() -> None:
 
 def test_reference_has_every_command() -> None:
     pages = commands.pages()
-    for verb in ("check", "run", "lint", "kernels", "bench", "tune", "health", "cache"):
+    verbs = [path.stem for path in VERBS.glob("[!_]*.py")]
+    assert len(verbs) > 10
+    for verb in verbs:
         assert f"# anymetal {verb}\n" in pages[f"reference/commands/{verb}.md"]
-    assert "--strict" in pages["reference/commands/check.md"]
+    assert "`--threads N,N,N`" in pages["reference/commands/check.md"]
+
+
+@pytest.mark.parametrize(("name", "example"), commands.EXAMPLES.items())
+def test_calls_on_the_pages_of_commands_parse(
+    name: str, example: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("kernels").mkdir()
+    page, _, heading = example["guide"].partition("#")
+    assert not heading or heading in anchors(ROOT / "docs" / page)
+    for call in example["calls"]:
+        words = shlex.split(call)
+        for word in words:
+            if word.endswith((".py", ".metal")):
+                Path(word).touch()
+        command: Any = typer.main.get_command(app)
+        context = None
+        while hasattr(command, "get_command"):
+            context = command.make_context(words[0], words[1:], parent=context)
+            words = words[1:]
+            command = command.get_command(context, words[0])
+        command.make_context(words[0], words[1:], parent=context)  # raises for what it refuses

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import typer
+import yaml
 
 from anymetal import settings
 from anymetal.cli.app import app
+
+EXAMPLES = yaml.safe_load((Path(__file__).parent / "examples.yml").read_text())
 
 
 def pages() -> dict[str, str]:
@@ -19,7 +23,7 @@ def pages() -> dict[str, str]:
     found = {}
     for name in names:
         command = group.get_command(context, name)  # type: ignore[attr-defined]
-        found[f"reference/commands/{name}.md"] = _page(command, context, f"anymetal {name}")
+        found[f"reference/commands/{name}.md"] = _page(command, context, name)
     summaries = {name: _first_line(group.get_command(context, name)) for name in names}  # type: ignore[attr-defined]
     found["reference/commands/index.md"] = _index(summaries)
     return found
@@ -34,13 +38,16 @@ def _index(summaries: dict[str, str]) -> str:
 
 
 def _page(command: Any, above: Any, name: str) -> str:
-    return "\n\n".join([f"# {name}", *_parts(command, above, name)]) + "\n"
+    about, usage, *rest = _parts(command, above, f"anymetal {name}")
+    calls, guide = "\n".join(EXAMPLES[name]["calls"]), EXAMPLES[name]["guide"]
+    begin = f"To begin with ([more](../../docs/{guide})):\n\n```sh\n{calls}\n```"
+    return "\n\n".join([f"# anymetal {name}", about, begin, usage, *rest]) + "\n"
 
 
 def _parts(command: Any, above: Any, name: str) -> Iterator[str]:
     context = command.context_class(command, info_name=command.name, parent=above)
     yield (command.help or "").replace("\b", "").strip()
-    pieces = " ".join(command.collect_usage_pieces(context))
+    pieces = " ".join(command.collect_usage_pieces(context)).replace("[[OP]...]", "[OP]")
     yield f"```text\n{name} {pieces}\n```"
     if hasattr(command, "list_commands"):
         for inner in command.list_commands(context):
@@ -58,7 +65,9 @@ def _rows(parameter: Any) -> Iterator[str]:
     if parameter.param_type_name == "argument":
         names = f"`{parameter.metavar or parameter.name.upper()}`"
     else:
-        names = ", ".join(f"`{word}`" for word in (*parameter.opts, *parameter.secondary_opts))
+        value = f" {parameter.metavar}" if parameter.metavar else ""
+        words = (*parameter.opts, *parameter.secondary_opts)
+        names = ", ".join(f"`{word}{value}`" for word in words)
     default = parameter.default
     shown = "" if default in (None, "", False, ()) or callable(default) else f"default `{default}`"
     yield f"| {names} | {_cell(getattr(parameter, 'help', '') or '')} | {shown} |"

@@ -19,7 +19,11 @@ MODULES = (
     "anymetal.patch",
     "anymetal.weights",
     "anymetal.testing",
+    "anymetal.profiler",
     "anymetal.device",
+    "anymetal.extension",
+    "anymetal.mlx",
+    "anymetal.hub",
     "anymetal.errors",
 )
 

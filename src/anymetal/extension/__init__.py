@@ -1,8 +1,7 @@
 """Objective-C++ extensions for torch's MPS backend, built, run and checked on Linux.
 
-from anymetal import extension
-
-extension.load("path/of/the/project")  # builds what has changed, then torch.ops has it
+`load` builds what has changed in a project's folder; then `torch.ops` has its operators.
+`anymetal extension new` makes a project: docs/extension.md.
 """
 
 from __future__ import annotations

@@ -74,6 +74,7 @@ class Profile:
 
     @property
     def kernels(self) -> tuple[KernelProfile, ...]:
+        """Every kernel that was launched, in the order of their first launches."""
         return tuple(one.profile() for one in self._kernels.values())
 
     def __getitem__(self, name: str) -> KernelProfile:
