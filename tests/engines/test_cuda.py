@@ -228,6 +228,7 @@ kernel void counted(device float* x, constant uint& n, threadgroup float* s [[th
   for (uint k = i; k < n; k += g) a += x[k];
   for (uint k = i; k < n; k += t) a += x[k];
   for (int k = 99; k >= 0; --k) { s[k] = a; a += s[k + 1]; }
+  for (uint k = 0; k < 90 && x[k] > 0; ++k) a += x[k];
   for (uint k = t / 2; k > 0; k >>= 1) {
     s[i] += s[i + k];
     threadgroup_barrier(mem_flags::mem_threadgroup);

@@ -8,12 +8,15 @@ next synchronisation. Threads that wait at a barrier for those in the loop are e
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from anymetal.ir import Function, Instruction, Module
 from anymetal.ir.flow import Graph, Loop, graph_of, loop_aware_order
 
 TIME_LIMIT = "am_time_limit"
 DEFAULT_SECONDS = 60
 _SHAPE_BYTES = 24  # of the block of arguments
+_SETTLED = {True: "false", False: "true"}  # what a select gives where the loop is left
 _HALVING = ("lshr", "ashr", "udiv", "sdiv", "shl")
 _RESIZED = ("select", "zext", "sext", "trunc", "freeze")
 _OF_SHAPES = ("add", "sub", "mul", "shl", "lshr", "udiv", *_RESIZED)
@@ -128,9 +131,27 @@ class _Counts:
         end = self._function.block(label).terminator
         if end.opcode != "br" or len(end.labels) != 2 or set(end.labels) <= loop.blocks:
             return False
-        condition = self._definitions.get(end.operands[0].text)
-        if condition is None or condition.opcode != "icmp":
-            return False
+        stays = end.labels[0] in loop.blocks  # where the condition holds
+        return any(
+            self._is_count(one, loop) for one in self._comparisons(end.operands[0].text, stays)
+        )
+
+    def _comparisons(self, condition: str, stays: bool) -> Iterator[Instruction]:
+        """Each of which ends a loop alone: all must hold to stay, or one to leave."""
+        definition = self._definitions.get(condition)
+        if definition is None:
+            return
+        texts = [operand.text for operand in definition.operands]
+        if definition.opcode == "icmp":
+            yield definition
+        elif definition.opcode == ("and" if stays else "or"):
+            yield from self._comparisons(texts[0], stays)
+            yield from self._comparisons(texts[1], stays)
+        elif definition.opcode == "select" and texts[2 if stays else 1] == _SETTLED[stays]:
+            yield from self._comparisons(texts[0], stays)
+            yield from self._comparisons(texts[1 if stays else 2], stays)
+
+    def _is_count(self, condition: Instruction, loop: Loop) -> bool:
         equality = condition.text.split(" icmp ")[1].split()[0] in ("eq", "ne")
         left, right = (operand.text for operand in condition.operands)
         return any(
