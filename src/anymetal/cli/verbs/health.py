@@ -94,15 +94,13 @@ def run(
     """Examine the operators; False when one fails or there are none."""
     start = time.perf_counter()
     machine = describe(device)
+    plan, note = Plan(device, cases), ""
+    if not compiler_is_here():
+        plan, note = replace(plan, opcheck=False, checker=False), _WITHOUT_COMPILER
     if not outputs.json:
-        console.print(f"{machine}\n", style="dim", markup=False, highlight=False)
+        console.print(f"{machine}\n{note}", style="dim", markup=False, highlight=False)
         console.print(_heading(console.width))
     found = []
-    plan = Plan(device, cases)
-    if not compiler_is_here():
-        plan = replace(plan, opcheck=False, checker=False)
-        if not outputs.json:
-            console.print(_WITHOUT_COMPILER, style="dim", highlight=False)
     examined = examine_all(operators, plan)
     for _, show in with_progress(console, operators, _name, quiet=outputs.json):
         found.append(next(examined))

@@ -1,8 +1,7 @@
 """NVIDIA's driver: PTX goes in, a function that can be launched comes out.
 
 torch has made a context for each device it uses, and the driver is in the process by then: a
-machine with torch and a GPU runs kernels without further packages, and launches them faster with
-one (launcher.py).
+machine with torch and a GPU runs kernels without further packages.
 """
 
 from __future__ import annotations
