@@ -155,25 +155,42 @@ class BlockWriter:
             distinct=instruction.opcode == "store" or scope.mask is not None,
         )
         if members is None:
-            return False
+            return self._combine_rows(block, number, kind, scope)
         self._take_together(block, kind, members, scope)
+        return True
+
+    def _combine_rows(
+        self, block: list[Instruction], number: int, kind: Type, scope: Scope
+    ) -> bool:
+        """Likewise for loads of four neighbours by each lane, at places far apart."""
+        if scope.mask is not None or block[number].opcode != "load":
+            return False
+        members = self._neighbours(block, number, kind, scope)
+        if members is None or not self._memory.is_row(vector(len(members), kind)):
+            return False
+        accesses = [self._access(member, kind, scope) for member in members]
+        self._loaded(members, self._memory.load_rows(accesses), scope)
         return True
 
     def _combine_neighbours(
         self, block: list[Instruction], number: int, kind: Type, scope: Scope
     ) -> bool:
         """Writes an access together with later ones to neighbours of its elements."""
+        members = self._neighbours(block, number, kind, scope)
+        if members is None or not self._memory.is_wide(vector(len(members), kind)):
+            return False
+        self._take_together(block, kind, members, scope)
+        return True
 
+    def _neighbours(
+        self, block: list[Instruction], number: int, kind: Type, scope: Scope
+    ) -> list[Instruction] | None:
         def is_taken(other: Instruction) -> bool:
             is_loaded = other.result is not None and other.result in scope.values
             return is_loaded or id(other) in scope.done or id(other) in scope.groups
 
         size = self._kernel.types.size(kind)
-        members = neighbours(block, number, size, self._place, is_taken)
-        if members is None or not self._memory.is_wide(vector(len(members), kind)):
-            return False
-        self._take_together(block, kind, members, scope)
-        return True
+        return neighbours(block, number, size, self._place, is_taken)
 
     def _place(self, access: Instruction) -> tuple[str, int]:
         """The pointer that an access starts from, and the bytes between."""
@@ -225,6 +242,9 @@ class BlockWriter:
         else:
             accesses = [self._access(member, kind, scope) for member in members]
             values = self._memory.load_together(accesses)
+        self._loaded(members, values, scope)
+
+    def _loaded(self, members: list[Instruction], values: list[Value], scope: Scope) -> None:
         for member, value in zip(members, values, strict=True):
             assert member.result is not None
             scope.values[member.result] = value

@@ -36,7 +36,7 @@ from anymetal.passes.simdgroup.facts import WIDTH, Lanes
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.together import Stretch, is_invariant, stretch_of
 from anymetal.passes.simdgroup.values import ALL_LANES, INVARIANT, Code, Value, vector_type
-from anymetal.passes.simdgroup.wide import Wide, fits
+from anymetal.passes.simdgroup.wide import QUAD, Wide, fits
 
 _NO_MARK: dict[str, str] = {}
 # Places that are loaded one by one sooner than gathered.
@@ -193,6 +193,18 @@ class Memory:
         parts = self._wide.load(kind, code.vector(first.address), first.align, first.mask)
         return [code.varying(part) for part in parts]
 
+    def is_row(self, kind: Type) -> bool:
+        """Whether a vector of each lane is loaded whole from an address that is known."""
+        return fits(self._code, kind) and self._code.types.size(kind) == QUAD
+
+    def load_rows(self, accesses: list[Access]) -> list[Value]:
+        """Four neighbours of each lane, at places that are a pattern with gaps."""
+        first = accesses[0]
+        kind, offsets = vector(len(accesses), first.type), first.address.facts.offsets
+        assert offsets is not None
+        places = [(first.address.start, offset) for offset in offsets]
+        return self._or_gathers(accesses, lambda: self._wide.load_at(kind, places, first.align))
+
     def store_neighbours(self, first: Access, values: list[Value]) -> None:
         code, kind = self._code, vector(len(values), first.type)
         vectors = [code.vector(value) for value in values]
@@ -310,14 +322,18 @@ class Memory:
 
     def load_together(self, accesses: list[Access]) -> list[Value]:
         """Strided loads that cover a stretch of memory: one wide load, and a shuffle each."""
+        return self._or_gathers(accesses, lambda: self._stretch_load(accesses))
+
+    def _or_gathers(self, accesses: list[Access], load: Callable[[], list[Operand]]) -> list[Value]:
+        """Loads in a fast way where the pattern of the addresses holds."""
         code, condition = self._code, accesses[0].address.condition
         if condition is None:
-            return [code.varying(loaded) for loaded in self._stretch_load(accesses)]
+            return [code.varying(loaded) for loaded in load()]
         wide = vector_type(accesses[0].type)
         results = [code.variable(wide) for _ in accesses]
 
         def quick() -> None:
-            for loaded, result in zip(self._stretch_load(accesses), results, strict=True):
+            for loaded, result in zip(load(), results, strict=True):
                 code.store(loaded, result)
 
         def slow() -> None:

@@ -26,13 +26,14 @@ from anymetal.ir import (
     poison,
 )
 from anymetal.passes.simdgroup import exchange, transfer
-from anymetal.passes.simdgroup.facts import ZERO, Facts, free_bits
+from anymetal.passes.simdgroup.facts import VARYING, ZERO, Facts, free_bits
 from anymetal.passes.simdgroup.facts import constant as constant_facts
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.rules import Rules
 from anymetal.passes.simdgroup.values import Code, Exchanged, Value, vector_type
 
 Compute = Callable[[], Operand]
+Agreed = Callable[[], tuple[Operand, bool]]
 
 
 class Operations:
@@ -191,10 +192,43 @@ class Operations:
             facts = transfer.compare(instruction, left.facts, right.facts)
             if facts.values is not None:
                 return code.known(I1, facts)
-        take, make = (code.scalar, code.uniform) if uniform else (code.vector, code.varying)
-        a, b = take(left), take(right)
-        opcode, predicate = instruction.opcode, instruction.predicate
-        return make(code.compare(opcode, predicate, a, b, instruction.flags))
+        opcode, predicate, flags = instruction.opcode, instruction.predicate, instruction.flags
+        if uniform:
+            a, b = code.scalar(left), code.scalar(right)
+            return code.uniform(code.compare(opcode, predicate, a, b, flags))
+
+        def compute() -> Operand:
+            return code.compare(opcode, predicate, code.vector(left), code.vector(right), flags)
+
+        agreed = self._agreed(predicate, left, right) if opcode == "icmp" else None
+        if agreed is None:
+            return code.varying(compute())
+        return Value(I1, VARYING, compute=compute, agreed=agreed)
+
+    def _agreed(self, predicate: str, left: Value, right: Value) -> Agreed | None:
+        """How to see from scalars that all lanes are below a bound, or none is beyond it.
+
+        In 64 bits nothing wraps around: where the highest lane's value is within the bound, none
+        of the lanes has wrapped.
+        """
+        code = self._code
+        if left.facts.is_uniform:
+            left, right, predicate = right, left, _TURNED.get(predicate, predicate)
+        facts, kind = left.facts, left.type
+        if predicate not in _WITHIN or facts.offsets is None or not right.facts.is_uniform:
+            return None
+        if not isinstance(kind, Integer) or kind.bits > _WORD_BITS or left.condition is not None:
+            return None
+        if min(facts.offsets) < 0 or not facts.sure:
+            return None
+        highest, extend = max(facts.offsets), "sext" if predicate[0] == "s" else "zext"
+        within, truth = _WITHIN[predicate]
+
+        def agreed() -> tuple[Operand, bool]:
+            first, bound = (code.cast(extend, v.start, I64) for v in (left, right))
+            return code.icmp(within, code.add(first, i64(highest)), bound), truth
+
+        return agreed
 
     def select(self, instruction: Instruction, condition: Value, yes: Value, no: Value) -> Value:
         code, kind, flags = self._code, yes.type, instruction.flags
@@ -444,6 +478,23 @@ class Operations:
         )
 
 
+_WORD_BITS = 32
+_TURNED = {
+    f"{sign}{before}": f"{sign}{after}"
+    for sign in "us"
+    for before, after in (("lt", "gt"), ("le", "ge"), ("gt", "lt"), ("ge", "le"))
+}
+# By predicate: how the highest lane compares where all lanes agree, and on what.
+_WITHIN = {
+    f"{sign}{predicate}": (f"{sign}{within}", truth)
+    for sign in "us"
+    for predicate, within, truth in (
+        ("lt", "lt", True),
+        ("le", "le", True),
+        ("gt", "le", False),
+        ("ge", "lt", False),
+    )
+}
 _SELECT = Instruction.of("select", None, Parts())
 _TO_I64 = Instruction.of("sext", None, Parts(type=I64))
 _ELEMENTS: dict[int, Type] = {1: I8, 2: I16, 4: I32, 8: I64}

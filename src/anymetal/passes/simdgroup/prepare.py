@@ -20,10 +20,12 @@ from anymetal.ir import (
 )
 from anymetal.passes.lower.machine import GROUP_MAIN, STOP, THREAD_MAIN, kept_attributes
 from anymetal.passes.rewrite import rewrite
+from anymetal.passes.simdgroup.analysis import Analysis
 from anymetal.passes.simdgroup.kernel import read_kernel
 from anymetal.passes.simdgroup.resume import make_resumable
 from anymetal.passes.simdgroup.rules import POSITION, SIMD, GroupShape
 from anymetal.passes.simdgroup.scalars import split_accesses
+from anymetal.passes.simdgroup.unroll import unroll_rows
 from anymetal.passes.simdgroup.vectorise import Vectoriser
 
 _STOPS = ("convergent", "nomerge", "nounwind")
@@ -110,7 +112,10 @@ def vectorise(module: Module, shape: GroupShape, heaviest: int = HEAVIEST) -> Ve
     """Replaces the kernel by one that runs a whole simdgroup; raises NotVectorisable."""
     function = module.function(THREAD_MAIN)
     split_accesses(function, module.layout())
-    vectoriser = Vectoriser(read_kernel(module, function), shape, heaviest)
+    analysis = Analysis(read_kernel(module, function), shape)
+    if unroll_rows(function, analysis):
+        analysis = Analysis(read_kernel(module, function), shape)
+    vectoriser = Vectoriser(analysis, shape, heaviest)
     blocks = vectoriser.blocks()
     parameters = [Parameter(PTR, p.name, ("noalias",)) for p in function.parameters]
     attributes = _lasting_attributes(module, function)

@@ -56,7 +56,8 @@ class Value:
     `base` is a scalar: the value itself where it is uniform, what the offsets start from where it
     is a pattern. A pattern that may wrap around holds where `condition` does; `compute` then gives
     the true vector. Vectors and structures that vary have `parts`. An address that varies may be
-    one in the table of what lanes have `exchanged`.
+    one in the table of what lanes have `exchanged`. Of a comparison `agreed` gives a scalar
+    condition, and what the comparison is in all lanes where that holds.
     """
 
     type: Type
@@ -67,6 +68,7 @@ class Value:
     compute: Callable[[], Operand] | None = None
     parts: list[Value] | None = None
     exchanged: Exchanged | None = None
+    agreed: Callable[[], tuple[Operand, bool]] | None = None
 
     @property
     def start(self) -> Operand:

@@ -20,7 +20,6 @@ from anymetal.ir.flow import Loop
 from anymetal.passes.simdgroup.analysis import Analysis
 from anymetal.passes.simdgroup.block import BlockWriter, Scope
 from anymetal.passes.simdgroup.graph import EXIT, NotVectorisable
-from anymetal.passes.simdgroup.kernel import Kernel
 from anymetal.passes.simdgroup.positions import live_lanes, read_machine
 from anymetal.passes.simdgroup.rules import GroupShape
 from anymetal.passes.simdgroup.slots import Slot, Slots
@@ -46,13 +45,13 @@ class MaskedCopy:
 class Vectoriser:
     """Vectorises one kernel for one shape of threadgroups."""
 
-    def __init__(self, kernel: Kernel, shape: GroupShape, heaviest: int) -> None:
+    def __init__(self, analysis: Analysis, shape: GroupShape, heaviest: int) -> None:
+        kernel = analysis.kernel
         self._kernel = kernel
         self._heaviest = heaviest
         self._flow = kernel.flow
         self._shape = shape
         self._code = Code(kernel.types)
-        analysis = Analysis(kernel, shape)
         self._slots = Slots(self._code, kernel, analysis.facts)
         self._block = BlockWriter(self._code, analysis, self._slots)
         self._copies: dict[Loop | None, MaskedCopy] = {}
@@ -141,18 +140,31 @@ class Vectoriser:
         names = [code.fresh("yes"), code.fresh("no"), code.fresh("mixed"), code.fresh("some")]
         if condition.facts.is_uniform:
             code.branch(code.scalar(condition), names[0], names[1])
-        else:
-            chosen = code.vector(condition)
-            bits = code.bits(chosen)
-            code.branch(code.icmp("eq", bits, i32(-1)), names[0], names[3])
-            code.label(names[3])
-            code.branch(code.icmp("eq", bits, i32(0)), names[1], names[2])
-            code.label(names[2])
+        elif condition.agreed is not None and condition.vector is None:
+            agreed, truth = condition.agreed()
+            unclear = code.fresh("unclear")
+            code.branch(agreed, names[0] if truth else names[1], unclear)
+            code.label(unclear)
             with code.aside():
-                self._diverge(scope, terminator, chosen)
+                self._ask_all(scope, terminator, code.vector(condition), names)
+        else:
+            self._ask_all(scope, terminator, code.vector(condition), names)
         for name, target in zip(names, (yes, no), strict=False):
             code.label(name)
             self._full_edge(scope, target)
+
+    def _ask_all(
+        self, scope: Scope, terminator: Instruction, chosen: Operand, names: list[str]
+    ) -> None:
+        """All lanes to one target, or each to its own."""
+        code = self._code
+        bits = code.bits(chosen)
+        code.branch(code.icmp("eq", bits, i32(-1)), names[0], names[3])
+        code.label(names[3])
+        code.branch(code.icmp("eq", bits, i32(0)), names[1], names[2])
+        code.label(names[2])
+        with code.aside():
+            self._diverge(scope, terminator, chosen)
 
     def _diverge(self, scope: Scope, terminator: Instruction, chosen: Operand) -> None:
         """A divergent branch: from the full copy into a masked one, each lane to its own target."""

@@ -14,7 +14,7 @@ from anymetal.passes.simdgroup import fours
 from anymetal.passes.simdgroup.facts import WIDTH
 from anymetal.passes.simdgroup.values import ALL_LANES, Code, vector_type
 
-_WORD, _LONG, _QUAD = 4, 8, 16  # bytes
+_WORD, _LONG, QUAD = 4, 8, 16  # bytes
 _GATHER_WEIGHT = 4  # in instructions, of 8 bytes a lane
 # Longer code takes gathers of scalars, which are few instructions.
 _LONGEST = 12_000
@@ -25,7 +25,7 @@ def fits(code: Code, kind: Type) -> bool:
     if not isinstance(kind, Vector) or code.weight > _LONGEST:
         return False
     size = code.types.size(kind.scalar)
-    if size * kind.count == _QUAD:
+    if size * kind.count == QUAD:
         return size == _WORD
     return size * kind.count == _LONG and size in (2, _WORD)
 
@@ -46,7 +46,15 @@ class Wide:
         if code.types.size(kind) == _LONG:
             code.extra_weight += _GATHER_WEIGHT
             return self._split(kind, self._gathered(pointers, align, mask))
-        loaded = [code.load(kind, place, align) for place in self._each(pointers, mask)]
+        return self._apart([code.load(kind, place, align) for place in self._each(pointers, mask)])
+
+    def load_at(self, kind: Type, places: list[tuple[Operand, int]], align: int) -> list[Operand]:
+        """Likewise from places that are known: an address for each lane, and bytes behind it."""
+        code = self._code
+        return self._apart([code.load(kind, code.moved(*place), align) for place in places])
+
+    def _apart(self, loaded: list[Operand]) -> list[Operand]:
+        code = self._code
         in_piece = fours.PIECE // fours.FOUR
         pieces = [
             code.concatenated(loaded[lane : lane + in_piece]) for lane in range(0, WIDTH, in_piece)
@@ -90,7 +98,7 @@ class Wide:
 
     def _nowhere(self) -> Operand:
         if self._spare is None:
-            self._spare = self._code.variable(vector(2, I64), align=_QUAD)
+            self._spare = self._code.variable(vector(2, I64), align=QUAD)
         return self._spare
 
     # ---- 8 bytes -----------------------------------------------------------------------------
