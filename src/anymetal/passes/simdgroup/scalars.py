@@ -27,6 +27,8 @@ from anymetal.passes.rewrite import rewrite
 
 _COPIES = ("llvm.memcpy.", "llvm.memmove.")
 _LARGEST = 64
+# Longer vectors are those of collectives: the table of all lanes' values, which is read whole.
+_LONGEST = 8
 _WORDS: tuple[tuple[Type, int], ...] = ((I32, 4), (I16, 2), (I8, 1))
 
 
@@ -66,7 +68,7 @@ def _split(build: Builder, access: Instruction, types: Layout) -> bool:
     if not isinstance(kind, Vector) or access.is_volatile or access.is_atomic:
         return False
     size = types.size(kind.scalar)
-    if size < 2 or size * kind.count != types.size(kind):
+    if size < 2 or size * kind.count != types.size(kind) or kind.count > _LONGEST:
         return False
     if access.opcode == "load":
         _split_load(build, access, kind, size)
