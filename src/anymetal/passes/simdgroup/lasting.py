@@ -8,21 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from anymetal.ir import Block, Instruction, Type
+from anymetal.ir import Block, Instruction, Layout, Type
 
 # Stands in vector code where a simdgroup waits, in front of a jump to where it goes on.
 WAIT = "am_wait"
 Named = tuple[str, Type]
+_REGISTERS = 32 * 64  # bytes
 
 
 @dataclass
 class Lasting:
     """What outlasts a wait.
 
-    `in_memory`: variables that code has addresses of. `values`: results of instructions that are
-    used behind a wait. `saved` and `restored`, for each block that waits: the other variables and
-    the values that may be newer than when they were last saved, and those that are used before the
-    next wait. `saved_early`, for edges: what is saved once, before a loop that waits.
+    `in_memory`: variables that code has addresses of, and what registers have no room for.
+    `values`: results of instructions that are used behind a wait. `saved` and `restored`, for each
+    block that waits: the other variables and the values that may be newer than when they were last
+    saved, and those that are used before the next wait. `saved_early`, for edges: what is saved
+    once, before a loop that waits.
     """
 
     in_memory: set[str]
@@ -32,7 +34,7 @@ class Lasting:
     saved_early: dict[tuple[str, str], list[Named]]
 
 
-def what_lasts(blocks: list[Block], allocas: dict[str, Instruction]) -> Lasting:
+def what_lasts(blocks: list[Block], allocas: dict[str, Instruction], types: Layout) -> Lasting:
     """`blocks` are all but the entry, `allocas` the variables."""
     kept = _Candidates(blocks, allocas)
     flows = {block.label: _flow(block, kept) for block in blocks}
@@ -49,13 +51,18 @@ def what_lasts(blocks: list[Block], allocas: dict[str, Instruction]) -> Lasting:
     needed = _needed(flows, saved)
     restored = {label: needed[flows[label].after[0]] & ~kept.addressed for label in saved}
     moved = _union((*saved.values(), *restored.values(), *saved_early.values()))
-    lasting = _union(at_waits.values())
+    at_home = _union(kept.too_many(bits, types) for bits in restored.values())
+    lasting = _union(at_waits.values()) & kept.addressed | at_home
+
+    def listed(bits: int) -> list[Named]:
+        return list(kept.members(bits & ~at_home))
+
     return Lasting(
-        in_memory=kept.escaped | {name for name, _ in kept.members(lasting & kept.addressed)},
+        in_memory=kept.escaped | {name for name, _ in kept.members(lasting)},
         values=dict(kept.members(moved & kept.values)),
-        saved={label: list(kept.members(bits)) for label, bits in saved.items()},
-        restored={label: list(kept.members(bits)) for label, bits in restored.items()},
-        saved_early={edge: list(kept.members(bits)) for edge, bits in saved_early.items()},
+        saved={label: listed(bits) for label, bits in saved.items()},
+        restored={label: listed(bits) for label, bits in restored.items()},
+        saved_early={edge: listed(bits) for edge, bits in saved_early.items()},
     )
 
 
@@ -89,6 +96,14 @@ class _Candidates:
             lowest = bits & -bits
             yield self._named[lowest.bit_length() - 1]
             bits ^= lowest
+
+    def too_many(self, bits: int, types: Layout) -> int:
+        """The vectors among these, if they are more than there are registers for: LLVM would copy
+        them from the frame to its stack, and back."""
+        vectors = [(name, kind) for name, kind in self.members(bits) if kind.is_vector]
+        if sum(types.size(kind) for _, kind in vectors) <= _REGISTERS:
+            return 0
+        return _union(1 << self.numbers[name] for name, _ in vectors)
 
     def _note_addresses(self, blocks: list[Block]) -> None:
         for block in blocks:

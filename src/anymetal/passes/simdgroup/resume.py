@@ -57,7 +57,7 @@ def make_resumable(function: Function, types: Layout) -> int:
     """Gives the function its frame as a further parameter; returns how many bytes that has."""
     allocas, machine, start = _entry_apart(function.entry)
     blocks = [Block(_START, start), *function.blocks[1:]]
-    lasting = what_lasts(blocks, allocas)
+    lasting = what_lasts(blocks, allocas, types)
     frame, entry = _Frame(types), Builder(function.fresh)
     for name, alloca in allocas.items():
         if name in lasting.in_memory:
@@ -67,7 +67,11 @@ def make_resumable(function: Function, types: Layout) -> int:
         else:
             entry.made.append(alloca)
     for name, kind in lasting.values.items():
-        entry.alloca(kind, name=_variable(name))
+        variable = _variable(name)
+        if name in lasting.in_memory:
+            frame.place(entry, variable, kind, types.align(kind), new=variable)
+        else:
+            entry.alloca(kind, name=variable)
     if lasting.values:
         _make_variables(blocks, lasting.values)
     entry.made += machine
