@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import llvmlite.binding as llvm
 
@@ -117,11 +117,19 @@ class Simdgroup:
 
     def run(self, text: str, buffers: Sequence[ctypes.Array], frame_size: int = 0) -> int:
         """Calls it until it has finished; returns how often it waited."""
+        return self.loaded(text)(buffers, frame_size)
+
+    def loaded(self, text: str) -> Callable[..., int]:
+        """The same for several runs of one code."""
+        return functools.partial(self._run, jit.LoadedCode(jit.vector_code(text)))
+
+    def _run(
+        self, code: jit.LoadedCode, buffers: Sequence[ctypes.Array], frame_size: int = 0
+    ) -> int:
         simd = layout.Simdgroup(threads=self._threads)
         group = layout.Group(size=(32, 1, 1), nominal_size=(32, 1, 1), groups=(1, 1, 1))
         thread = layout.Thread(simd=ctypes.addressof(simd), group=ctypes.addressof(group))
         table = (ctypes.c_void_p * max(len(buffers), 1))(*map(ctypes.addressof, buffers))
-        code = jit.LoadedCode(jit.vector_code(text))
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)
         memory = (ctypes.c_char * (frame_size + _FRAME_ALIGNMENT))()
         frame = -(-ctypes.addressof(memory) // _FRAME_ALIGNMENT) * _FRAME_ALIGNMENT

@@ -368,6 +368,46 @@ def test_vectors_at_unknown_places_are_loaded_whole() -> None:
     assert results(WIDE, given)[:32] == [given[4 * place + 3] for place in places]
 
 
+def test_vectors_that_lie_side_by_side_are_loaded_four_at_a_time() -> None:
+    text = vectorised(WIDE)
+    assert len(re.findall(r"= load <16 x i32>, ptr %v\.\d+, align 16", text)) == 8
+    places = [4 * (7 - lane // 4) + lane % 4 for lane in range(32)]
+    given = [*places, *range(100, 196)]
+    assert results(WIDE, given)[:32] == [given[4 * place + 3] for place in places]
+
+
+def test_four_words_of_a_row_each_are_loaded_whole() -> None:
+    """Rows of 12 words: no four loads fill the gaps between them."""
+    steps = "".join(
+        f"""
+  %p{part} = getelementptr i8, ptr %p, i64 {4 * part}
+  %x{part} = load i32, ptr %p{part}, align 4
+  %s{part} = mul i32 %x{part}, {10**part}"""
+        for part in range(4)
+    )
+    body = f"""{LANE}{BUFFERS}{INDEX}
+  %row = mul i32 %lane, 12
+  %at = zext i32 %row to i64
+  %p = getelementptr i32, ptr %in, i64 %at{steps}
+  %a = add i32 %s0, %s1
+  %b = add i32 %s2, %s3
+  %sum = add i32 %a, %b{stored("i32", "%sum")}"""
+    text = vectorised(body)
+    assert "llvm.masked.gather" not in text
+    assert len(re.findall(r"= load <4 x i32>, ptr", text)) == 32
+    values = [number * 7 % 10 for number in range(32 * 12)]
+    expected = [sum(10**part * values[12 * lane + part] for part in range(4)) for lane in range(32)]
+    assert results(body, values)[:32] == expected
+
+
+def test_a_long_vector_for_all_lanes_is_loaded_whole() -> None:
+    body = f"""{BUFFERS}{INDEX}
+  %all = load <16 x i32>, ptr %in, align 4
+  %x = extractelement <16 x i32> %all, i64 5{stored("i32", "%x")}"""
+    assert "load <16 x i32>, ptr" in vectorised(body)
+    assert results(body, range(40, 56))[:32] == [45] * 32
+
+
 MEMCPY = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
 
 

@@ -159,3 +159,14 @@ done:
     out, waits, _ = run(body, list(range(32)))
     assert out[:32] == [sum(value + n + 3 for n in range(4)) for value in range(32)]
     assert waits == 12
+
+
+def test_more_than_registers_hold_stays_in_the_frame() -> None:
+    before = "".join(f"\n  %v{n} = mul i32 %x, {n + 2}" for n in range(20))
+    after = "".join(f"\n  %s{n + 1} = add i32 %s{n}, %v{n}" for n in range(20))
+    body = f"""{VARYING}{before}{WAIT}
+  %s0 = add i32 %x, 0{after}{stored("i32", "%s20")}"""
+    text, _ = vectorised_with_note(body, before=STOP)
+    assert not any("<32 x i32>" in line for line in blocks_of(text)["am.resume.1"])
+    out, _, _ = run(body, list(range(32)))
+    assert out[:32] == [lane * (1 + sum(range(2, 22))) for lane in range(32)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 import re
 
 import pytest
@@ -13,14 +15,17 @@ from small_kernels import (
     PARTIAL,
     TWO_WAYS,
     VARYING,
+    Simdgroup,
     blocks_of,
     kernel_of,
     module_of,
     results,
     stored,
     vectorised,
+    words,
 )
 
+from anymetal.passes.simdgroup.analysis import Analysis
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.prepare import HEAVIEST, replace_suspends, split_position_loads
 from anymetal.passes.simdgroup.rules import GroupShape
@@ -258,4 +263,48 @@ join:
     rank = kernel.flow.rank
     rank["yes"], rank["join"] = rank["join"], rank["yes"]
     with pytest.raises(NotVectorisable, match="before all of them have arrived"):
-        Vectoriser(kernel, COMPLETE, HEAVIEST).blocks()
+        Vectoriser(Analysis(kernel, COMPLETE), COMPLETE, HEAVIEST).blocks()
+
+
+# Lanes compare consecutive numbers, from one in memory on, with another one in memory.
+BOUNDED = f"""{BUFFERS}{INDEX}
+  %start = load i32, ptr %in, align 4
+  %bound.place = getelementptr i32, ptr %in, i64 1
+  %bound = load i32, ptr %bound.place, align 4
+  %n = add i32 %index, %start
+  %c = icmp PREDICATE i32 OPERANDS
+  br i1 %c, label %yes, label %no
+yes:
+  br label %join
+no:
+  br label %join
+join:
+  %r = phi i32 [ 1, %yes ], [ 2, %no ]{stored("i32", "%r")}"""
+EXTREMES = [0, 1, 5, 100, 2**31 - 33, 2**31 - 32, 2**31 - 1, -(2**31), -31, -32, -33, -1]
+
+
+@pytest.mark.parametrize("predicate", ["ult", "ule", "ugt", "uge", "slt", "sle", "sgt", "sge"])
+@pytest.mark.parametrize("operands", ["%n, %bound", "%bound, %n"])
+def test_lanes_within_a_bound_are_asked_at_once(predicate: str, operands: str) -> None:
+    body = BOUNDED.replace("PREDICATE", predicate).replace("OPERANDS", operands)
+    text = vectorised(body)
+    assert "unclear" in text
+    code, compare = Simdgroup().loaded(text), PYTHONS[predicate[1:]]
+    for start, bound in itertools.product(EXTREMES, EXTREMES):
+        out = words([0] * 32)
+        code([words([start, bound]), out])
+        pairs = [
+            (wrapped(start + lane, predicate), wrapped(bound, predicate)) for lane in range(32)
+        ]
+        if operands.startswith("%bound"):
+            pairs = [(right, left) for left, right in pairs]
+        assert list(out) == [1 if compare(*pair) else 2 for pair in pairs], (start, bound)
+
+
+PYTHONS = {"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
+
+
+def wrapped(number: int, predicate: str) -> int:
+    """As an integer of 32 bits, with the predicate's sign."""
+    low = number % 2**32
+    return low - 2**32 if predicate[0] == "s" and low >= 2**31 else low

@@ -226,24 +226,12 @@ class Memory:
         if access.address.condition is None:
             return code.varying(fast())
         result = code.variable(wide)
-        self._either(
+        self._code.either(
             access.address.condition,
             lambda: code.store(fast(), result),
             lambda: code.store(self._gather(access, rare=True), result),
         )
         return code.varying(code.load(wide, result))
-
-    def _either(self, condition: Operand, yes: Callable[[], None], no: Callable[[], None]) -> None:
-        """A fast and a slow form of the same access, chosen at run time."""
-        code = self._code
-        names = [code.fresh("quick"), code.fresh("slow"), code.fresh("done")]
-        code.branch(condition, names[0], names[1])
-        for name, way in zip(names, (yes, no), strict=False):
-            code.label(name)
-            with code.aside():
-                way()
-            code.jump(names[2])
-        code.label(names[2])
 
     def _fast_load(self, access: Access) -> Callable[[], Operand] | None:
         """How to load without a gather, if that is possible."""
@@ -340,7 +328,7 @@ class Memory:
             for access, result in zip(accesses, results, strict=True):
                 code.store(self._gather(access, rare=True), result)
 
-        self._either(condition, quick, slow)
+        self._code.either(condition, quick, slow)
         return [code.varying(code.load(wide, result)) for result in results]
 
     def _stretch(self, accesses: list[Access]) -> Stretch | None:
@@ -396,7 +384,7 @@ class Memory:
             for access, value in zip(accesses, values, strict=True):
                 self._scatter(access, value, rare=True)
 
-        self._either(condition, lambda: self._stretch_store(accesses, values), slow)
+        self._code.either(condition, lambda: self._stretch_store(accesses, values), slow)
 
     def _stretch_store(self, accesses: list[Access], values: list[Value]) -> None:
         code = self._code
@@ -492,7 +480,7 @@ class Memory:
             self._scatter(access, value)
         elif access.address.condition is not None:
             code.vector(value)
-            self._either(
+            self._code.either(
                 access.address.condition, fast, lambda: self._scatter(access, value, rare=True)
             )
         else:

@@ -34,7 +34,9 @@ def unroll_rows(function: Function, analysis: Analysis) -> bool:
     found = False
     for block in function.blocks:
         loop = _counted(block)
-        if loop is not None and any(_is_in_row(i, loop, analysis) for i in block.instructions):
+        if loop is None or _is_seen_outside(function, block):
+            continue
+        if any(_is_in_row(i, loop, analysis) for i in block.instructions):
             along = {str(i.result) for i in block.instructions if _steps_along(i, loop, analysis)}
             block.instructions = _four_turns(function, loop, along)
             found = True
@@ -59,6 +61,18 @@ def _counted(block: Block) -> _Counted | None:
         return None
     loop = _Counted(block, counter, step, test, set(made))
     return loop if _is_whole(loop) else None
+
+
+def _is_seen_outside(function: Function, block: Block) -> bool:
+    """Whether another block uses what a turn begins with."""
+    phis = {phi.result for phi in block.phis}
+    return any(
+        name in phis
+        for other in function.blocks
+        if other is not block
+        for instruction in other.instructions
+        for name in instruction.names
+    )
 
 
 def _is_plain(instruction: Instruction) -> bool:
@@ -137,6 +151,11 @@ def _four_turns(function: Function, loop: _Counted, along: set[str]) -> list[Ins
             if name is not None:
                 names[name] = copy.operand()
                 first.setdefault(name, names[name])
+    for phi in phis:
+        phi.operands = tuple(
+            names.get(value.text, value) if place == label else value
+            for value, place in phi.incoming()
+        )
     return [*build.made, loop.test, instructions[-1]]
 
 

@@ -147,6 +147,17 @@ class Code(Builder):
         finally:
             self._aside -= 1
 
+    def either(self, condition: Operand, yes: Callable[[], None], no: Callable[[], None]) -> None:
+        """Two forms of the same code, chosen at run time; what they make goes into variables."""
+        names = [self.fresh("quick"), self.fresh("slow"), self.fresh("done")]
+        self.branch(condition, names[0], names[1])
+        for name, way in zip(names, (yes, no), strict=False):
+            self.label(name)
+            with self.aside():
+                way()
+            self.jump(names[2])
+        self.label(names[2])
+
     @property
     def is_aside(self) -> bool:
         return self._aside > 0

@@ -9,12 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from anymetal.ir import I64, PTR, VOID, Integer, Operand, Type, Vector, constant, integer, vector
+from anymetal.ir import (
+    I8,
+    I64,
+    PTR,
+    VOID,
+    Integer,
+    Operand,
+    Type,
+    Vector,
+    constant,
+    i32,
+    i64,
+    integer,
+    vector,
+)
 from anymetal.passes.simdgroup import fours
 from anymetal.passes.simdgroup.facts import WIDTH
-from anymetal.passes.simdgroup.values import ALL_LANES, Code, vector_type
+from anymetal.passes.simdgroup.values import ALL_LANES, Code, lanes_operand, vector_type
 
 _WORD, _LONG, QUAD = 4, 8, 16  # bytes
+_IN_PIECE = fours.PIECE // fours.FOUR  # lanes
 _GATHER_WEIGHT = 4  # in instructions, of 8 bytes a lane
 # Longer code takes gathers of scalars, which are few instructions.
 _LONGEST = 12_000
@@ -46,20 +61,51 @@ class Wide:
         if code.types.size(kind) == _LONG:
             code.extra_weight += _GATHER_WEIGHT
             return self._split(kind, self._gathered(pointers, align, mask))
-        return self._apart([code.load(kind, place, align) for place in self._each(pointers, mask)])
+        if mask is not None:
+            each = [code.load(kind, place, align) for place in self._each(pointers, mask)]
+            return fours.apart(code, self._pieces(each))
+        return fours.apart(code, self._loaded(kind, pointers, align))
+
+    def _loaded(self, kind: Type, pointers: Operand, align: int) -> list[Operand]:
+        """Four lanes at a time where they lie side by side, as the rows of a tile do."""
+        code, piece = self._code, vector(fours.PIECE, kind.scalar)
+        firsts = range(0, WIDTH, _IN_PIECE)
+        variables = [code.variable(piece) for _ in firsts]
+
+        def keep(pieces: list[Operand]) -> None:
+            for loaded, variable in zip(pieces, variables, strict=True):
+                code.store(loaded, variable)
+
+        def quick() -> None:
+            places = [code.extract_element(pointers, i64(lane)) for lane in firsts]
+            keep([code.load(piece, place, align) for place in places])
+
+        def slow() -> None:
+            each = [code.load(kind, place, align) for place in self._each(pointers, None)]
+            keep(self._pieces(each))
+
+        code.either(self._in_fours(pointers), quick, slow)
+        return [code.load(piece, variable) for variable in variables]
+
+    def _in_fours(self, pointers: Operand) -> Operand:
+        """Whether every four lanes' vectors lie side by side."""
+        code = self._code
+        firsts = code.picked(pointers, [lane - lane % _IN_PIECE for lane in range(WIDTH)])
+        offsets = [lane % _IN_PIECE * QUAD for lane in range(WIDTH)]
+        expected = code.gep(I8, firsts, lanes_operand(I64, offsets))
+        return code.icmp("eq", code.bits(code.icmp("eq", pointers, expected)), i32(-1))
 
     def load_at(self, kind: Type, places: list[tuple[Operand, int]], align: int) -> list[Operand]:
         """Likewise from places that are known: an address for each lane, and bytes behind it."""
         code = self._code
-        return self._apart([code.load(kind, code.moved(*place), align) for place in places])
+        loaded = [code.load(kind, code.moved(*place), align) for place in places]
+        return fours.apart(code, self._pieces(loaded))
 
-    def _apart(self, loaded: list[Operand]) -> list[Operand]:
-        code = self._code
-        in_piece = fours.PIECE // fours.FOUR
-        pieces = [
-            code.concatenated(loaded[lane : lane + in_piece]) for lane in range(0, WIDTH, in_piece)
+    def _pieces(self, loaded: list[Operand]) -> list[Operand]:
+        return [
+            self._code.concatenated(loaded[lane : lane + _IN_PIECE])
+            for lane in range(0, WIDTH, _IN_PIECE)
         ]
-        return fours.apart(code, pieces)
 
     def store(
         self,
