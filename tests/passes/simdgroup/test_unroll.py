@@ -63,6 +63,12 @@ def test_other_loops_stay_as_they_are(step: int, turns: int) -> None:
     assert results(body, VALUES)[:32] == expected(VALUES, range(0, turns, step))
 
 
+def test_a_loop_that_uses_its_own_end() -> None:
+    body = walk(8).replace("%sum, %loop ]\n  %q", "%flag, %loop ]\n  %q")
+    body = body.replace("  br i1 %end", "  %flag = select i1 %end, i32 5, i32 %sum\n  br i1 %end")
+    assert results(body, VALUES)[:32] == expected(VALUES, range(8))
+
+
 def test_a_loop_of_which_more_than_its_last_results_is_used() -> None:
     body = walk(8).replace("%last = phi i32 [ %new, %loop ]", "%last = phi i32 [ %sum, %loop ]")
     assert results(body, VALUES)[:32] == expected(VALUES, range(7))

@@ -53,6 +53,8 @@ def _counted(block: Block) -> _Counted | None:
     test = made.get(last.operands[0].text)
     if test is None or test.opcode != "icmp":
         return None
+    if any(str(test.result) in i.names for i in block.instructions[:-1]):
+        return None
     step = made.get(test.operands[0].text)
     if step is None or step.opcode != "add" or step.operands[1].integer != 1:
         return None
