@@ -7,8 +7,8 @@ import re
 from parity.launches.launch import SPECIAL, Case, Launch, Value, launches
 
 _COUNT = 1003
-# A general kernel's array of four dimensions, and strides of its operands: dense, transposed,
-# with every third element, with a dimension that is repeated.
+# A general kernel's array of four dimensions, and the strides of its operands: dense, in another
+# order, with every third or second element.
 _SHAPE = (2, 3, 5, 9)
 _STRIDES = {
     "a": (135, 45, 9, 1),
@@ -18,11 +18,7 @@ _STRIDES = {
     "src": (1, 2, 54, 6),
     "dst": (270, 90, 18, 2),
 }
-_ELEMENTS = 1 << 11
-
-
-def _last(operand: str, dimensions: int) -> tuple[int, ...]:
-    return _STRIDES[operand][-dimensions:]
+_ELEMENTS = 2400
 
 
 def _launch(values: dict[str, Value], threads: tuple[int, ...], group: tuple[int, ...]) -> Launch:
@@ -39,11 +35,11 @@ def _vector_of_two(case: Case) -> list[Launch]:
     return [_launch({"size": 59 * 17}, (59, 17), (59, 4))]
 
 
-def _strides(case: Case, dimensions: int) -> dict[str, Value]:
+def _strides(dimensions: int) -> dict[str, Value]:
     """Strides of all operands, under all the names that they have."""
     values: dict[str, Value] = {}
-    for operand in _STRIDES:
-        found = _last(operand, dimensions)
+    for operand, strides in _STRIDES.items():
+        found = strides[-dimensions:]
         # The only stride of a kernel for one dimension is a reference.
         value: Value = found if dimensions > 1 else found[0]
         values |= {f"{operand}_stride": value, f"{operand}_strides": value}
@@ -54,9 +50,9 @@ def _strides(case: Case, dimensions: int) -> dict[str, Value]:
 def _strided(case: Case) -> list[Launch]:
     dimensions = int(case.function[-1])
     if dimensions == 1:
-        return [_launch(_strides(case, 1), (397,), (64,))]
+        return [_launch(_strides(1), (397,), (64,))]
     threads = _SHAPE[: -dimensions - 1 : -1]
-    return [_launch(_strides(case, dimensions), threads, threads)]
+    return [_launch(_strides(dimensions), threads, threads)]
 
 
 @launches(r"(unary|binary|ternary|copy)_gg?(_dynamic)?")
@@ -65,7 +61,7 @@ def _general(case: Case) -> list[Launch]:
     threads = (-(-_SHAPE[3] // each), _SHAPE[2], _SHAPE[0] * _SHAPE[1])
     values: dict[str, Value] = {"ndim": 4}
     values |= dict.fromkeys(("shape", "in_shape", "src_shape"), _SHAPE)
-    return [_launch(_strides(case, 4) | values, threads, threads)]
+    return [_launch(_strides(4) | values, threads, threads)]
 
 
 @launches("arange")

@@ -72,10 +72,6 @@ def description_of(function: str) -> Describe | None:
     return next((make for pattern, make in _KNOWN if pattern.fullmatch(function)), None)
 
 
-def rounded_up(number: int, step: int) -> int:
-    return -(-number // step) * step
-
-
 def groups_of(counts: Sequence[int], group: Sequence[int]) -> tuple[int, ...]:
     """The threads of so many threadgroups."""
     return tuple(count * size for count, size in zip(counts, group, strict=True))

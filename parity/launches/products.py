@@ -92,7 +92,7 @@ def _gemv_wide(case: Case) -> list[Launch]:
     return [Launch(values, threads, group, elements=2 * depth * rows, constants=constants)]
 
 
-def _sizes(case: Case, tiles: list[int], aligned: Mapping[str, bool]) -> tuple[int, int, int]:
+def _sizes(tiles: list[int], aligned: Mapping[str, bool]) -> tuple[int, int, int]:
     """A product of two tiles each way, with edges where nothing says that there are none."""
     rows, columns, depth = tiles
     return (
@@ -137,7 +137,7 @@ def _constants(case: Case, aligned: Mapping[str, bool]) -> dict[str, Scalar]:
 @launches("gemm")
 def _gemm(case: Case) -> list[Launch]:
     tiles, aligned = case.numbers(1, 3), _by_chance(case)
-    m, n, k = _sizes(case, tiles, aligned)
+    m, n, k = _sizes(tiles, aligned)
     group = (32, case.number(5), case.number(4))
     values: dict[str, Value] = {
         "params": _parameters(m, n, k, tiles, [case.flag(6), case.flag(7)]),
@@ -155,7 +155,7 @@ def _gemm(case: Case) -> list[Launch]:
 def _gemm_splitk(case: Case) -> list[Launch]:
     tiles = case.numbers(2, 3)
     aligned = {"M": case.flag(9), "N": case.flag(9), "K": case.flag(10)}
-    m, n, k = _sizes(case, tiles, aligned)
+    m, n, k = _sizes(tiles, aligned)
     group = (32, case.number(6), case.number(5))
     parameters = _parameters(m, n, k, tiles, [case.flag(7), case.flag(8)])
     parameters |= {
@@ -173,7 +173,7 @@ def _gemm_splitk(case: Case) -> list[Launch]:
 def _gemm_masked(case: Case) -> list[Launch]:
     tiles = case.numbers(3, 3)
     aligned = {"M": case.flag(10), "N": case.flag(10), "K": case.flag(11)}
-    m, n, k = _sizes(case, tiles, aligned)
+    m, n, k = _sizes(tiles, aligned)
     group = (32, case.number(7), case.number(6))
     values: dict[str, Value] = {
         "params": _parameters(m, n, k, tiles, [case.flag(8), case.flag(9)]),
@@ -188,7 +188,7 @@ def _gemm_masked(case: Case) -> list[Launch]:
 @launches("segmented_mm")
 def _gemm_segmented(case: Case) -> list[Launch]:
     tiles, aligned = case.numbers(1, 3), _by_chance(case)
-    m, n, k = _sizes(case, tiles, {**aligned, "K": False})
+    m, n, k = _sizes(tiles, {**aligned, "K": False})
     group = (32, case.number(5), case.number(4))
     values: dict[str, Value] = {
         "params": _parameters(m, n, k, tiles, [case.flag(6), case.flag(7)]),
@@ -203,7 +203,7 @@ def _gemm_segmented(case: Case) -> list[Launch]:
 @launches("gather_mm")
 def _gemm_gather(case: Case) -> list[Launch]:
     tiles, aligned = case.numbers(1, 3), _by_chance(case)
-    m, n, k = _sizes(case, tiles, aligned)
+    m, n, k = _sizes(tiles, aligned)
     group = (32, case.number(5), case.number(4))
     parameters = _parameters(m, n, k, tiles, [case.flag(6), case.flag(7)])
     values: dict[str, Value] = {
@@ -228,7 +228,7 @@ def _gemm_gather(case: Case) -> list[Launch]:
 def _gemm_gather_rows(case: Case) -> list[Launch]:
     """Rows in three groups, one of them empty, each with a matrix of its own."""
     tiles, aligned = case.numbers(1, 3), _by_chance(case)
-    m, n, k = _sizes(case, tiles, {**aligned, "M": False})
+    m, n, k = _sizes(tiles, {**aligned, "M": False})
     group = (32, case.number(5), case.number(4))
     values: dict[str, Value] = {
         "params": _parameters(m, n, k, tiles, [case.flag(6), case.flag(7)]),
