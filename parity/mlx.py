@@ -193,7 +193,6 @@ def judge_results(
     """
     logging.getLogger("anymetal.kernel").setLevel(logging.CRITICAL)  # MLX's powers tell much
     for group in batches(names):
-        compiler: Compiler | None = None
         try:
             compiler = Compiler(source_of(group))
         except AnymetalError as error:
@@ -224,7 +223,7 @@ def _judged(one: Noted, compiler: Compiler, engines: Sequence[str]) -> Verdict:
         tables = [noted.argument for noted in one.notes.parameters]
         inputs = [make_inputs(one.name, tables, launch) for launch in described]
     except (NoDescription, NoValue) as error:
-        return replace(verdict, results=tuple((one, f"not run: {error}") for one in engines))
+        return replace(verdict, results=tuple((name, f"not run: {error}") for name in engines))
     for engine in engines:
         os.environ["ANYMETAL_ENGINE"] = engine
         try:
