@@ -119,7 +119,7 @@ def _results(rows: Sequence[Row]) -> str:
     for row in rows:
         for engine, word in row["results"]:
             words.setdefault(engine, Counter())[_kind(word)] += 1
-            if _kind(word) in ("differ", "not run"):
+            if _kind(word) in ("NaN signs", "nothing written", "not run", "differ"):
                 bad.append((row["kernel"], f"{engine}: {word}"))
         if row["refused"]:
             bad.append((row["kernel"], row["refused"]))
