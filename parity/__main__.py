@@ -165,7 +165,7 @@ def is_good(verdict: Verdict) -> bool:
 
 
 def _is_good_word(word: str) -> bool:
-    return word in _GOOD or word.startswith("engine: ")
+    return word in _GOOD or word.startswith(("engine: ", "undefined: "))
 
 
 def describe(verdict: Verdict) -> str:

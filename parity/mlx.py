@@ -29,7 +29,7 @@ from anymetal.msl.check import check_all
 from anymetal.nouns import Argument, Scalar, Source
 from parity import functions, wheels
 from parity.inputs import Inputs, NoValue, dtype_of, make_inputs, type_of_elements
-from parity.launches import Case, Launch, description_of
+from parity.launches import Case, Launch, Undefined, description_of
 from parity.templates import AnyType, Template, template_of
 from parity.verdict import Verdict
 
@@ -222,8 +222,9 @@ def _judged(one: Noted, compiler: Compiler, engines: Sequence[str]) -> Verdict:
         described = one.launches
         tables = [noted.argument for noted in one.notes.parameters]
         inputs = [make_inputs(one.name, tables, launch) for launch in described]
-    except (NoDescription, NoValue) as error:
-        return replace(verdict, results=tuple((name, f"not run: {error}") for name in engines))
+    except (NoDescription, NoValue, Undefined) as error:
+        word = "undefined" if isinstance(error, Undefined) else "not run"
+        return replace(verdict, results=tuple((name, f"{word}: {error}") for name in engines))
     for engine in engines:
         os.environ["ANYMETAL_ENGINE"] = engine
         try:
@@ -233,7 +234,10 @@ def _judged(one: Noted, compiler: Compiler, engines: Sequence[str]) -> Verdict:
                 return replace(verdict, refused=_first_line(error))
             found.append((engine, "engine: " + _first_line(error)[:120]))
             continue
-        verdict = replace(verdict, arguments=difference(tables, kernels[1].arguments))
+        # Function constants leave parameters out.
+        there = {argument.name for argument in kernels[1].arguments}
+        present = [argument for argument in tables if argument.name in there]
+        verdict = replace(verdict, arguments=difference(present, kernels[1].arguments))
         words = [_compared(kernels, *each) for each in zip(described, inputs, strict=True)]
         found.append((engine, max(words, key=_badness)))
     return replace(verdict, results=tuple(found))

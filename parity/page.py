@@ -123,7 +123,10 @@ def _results(rows: Sequence[Row]) -> str:
                 bad.append((row["kernel"], f"{engine}: {word}"))
         if row["refused"]:
             bad.append((row["kernel"], row["refused"]))
-    kinds = ("equal", "NaN signs", "nothing written", "other engine", "not run", "differ")
+    kinds = (
+        *("equal", "NaN signs", "nothing written", "other engine", "undefined"),
+        *("not run", "differ"),
+    )
     figures = _table(
         ("engine", *kinds),
         [(engine, *(f"{counts[kind]:,}" for kind in kinds)) for engine, counts in words.items()],
@@ -135,7 +138,8 @@ def _results(rows: Sequence[Row]) -> str:
         " Elementwise kernels, sorts and searches get special values: every second number is NaN,"
         " infinite, denormal, -0 or very large, and every one of them meets every other; sums and"
         " products get few of them. *Nothing written*: the launch left the block as it was, which"
-        " proves nothing. *Other engine*: the kernel is too long for that one.",
+        " proves nothing. *Other engine*: the kernel is too long for that one. *Undefined*: what"
+        " MLX never launches, and nothing says the result of.",
         width=99,
     )
     families = Counter(row["family"] for row in rows)
@@ -150,6 +154,8 @@ def _kind(word: str) -> str:
         return "nothing written"
     if word.startswith("engine: "):
         return "other engine"
+    if word.startswith("undefined: "):
+        return "undefined"
     return "not run" if word.startswith("not run") else "differ"
 
 

@@ -13,7 +13,7 @@ from parity.launches import (
     quantised,
     reductions,
 )
-from parity.launches.launch import Case, Launch, description_of
+from parity.launches.launch import Case, Launch, Undefined, description_of
 
-__all__ = ["Case", "Launch", "description_of"]
+__all__ = ["Case", "Launch", "Undefined", "description_of"]
 _FAMILIES = (attention, convolutions, elementwise, fourier, products, quantised, reductions)

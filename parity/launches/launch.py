@@ -19,6 +19,10 @@ SPECIAL = "special"  # every second number is NaN, infinite, denormal, -0 or ver
 SPARSE = "sparse"  # few of them: a sum of many numbers would be NaN with more
 
 
+class Undefined(Exception):
+    """A kernel whose result nothing says: MLX never launches it."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """Values for arguments by their names, and the shape; buffers without a value are filled."""
