@@ -75,3 +75,111 @@ def test_eight_elements_an_access(columns: int) -> None:
     with override("softmax", "single_group", group_size=64, steps=8, width=8):
         result = silent(lambda: ops.softmax(x, -1))
     close(result, torch.softmax(x.double(), -1), float(torch.softmax(x.double(), -1).max()))
+
+
+@pytest.mark.parametrize("sizes", [(1024, 40), (1026, 40)])
+def test_four_elements_of_parameters_and_states(sizes: tuple[int, int]) -> None:
+    """Tensors whose lengths do not divide go one element at a time, in the same call."""
+    params, grads = ([normal(size, dtype=FP32) + i for size in sizes] for i in range(2))
+    expected = [torch.nn.Parameter(param.double()) for param in params]
+    for param, grad in zip(expected, grads, strict=True):
+        param.grad = grad.double()
+    torch.optim.AdamW(expected, lr=0.1, betas=(0.9, 0.99), weight_decay=0.1).step()
+
+    def step() -> torch.Tensor:
+        mine, steps = [param.clone() for param in params], torch.zeros(len(sizes))
+        states = [torch.zeros(2, size) for size in sizes]
+        ops.adam_step_(
+            mine, grads, states, steps, 0.1, 0.9, 0.99, 1e-8, 0.1, decoupled_weight_decay=True
+        )
+        return torch.cat(mine)
+
+    with override("adam_step_", "tables", group_size=64, chunk=512, width=4):
+        close(silent(step), torch.cat(expected).detach(), 4.0)
+
+
+@pytest.mark.parametrize("dtype", [BF16, FP32])
+def test_logits_in_eights(dtype: torch.dtype) -> None:
+    x, target = normal(3, 2056, dtype=dtype), torch.tensor([0, 7, 2055])
+    with override("cross_entropy", "looped", group_size=64, width=8):
+        result = silent(lambda: ops.cross_entropy(x, target))
+    close(result, torch.nn.functional.cross_entropy(x.double(), target), 16.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "ahead", "dtype"),
+    [
+        ("layer_norm", 1096, 512, BF16),
+        ("layer_norm", 1096, 32, BF16),
+        ("layer_norm", 1024, 32, FP32),
+        ("rms_norm", 1024, 512, FP32),
+    ],
+)
+def test_gradients_of_norms_in_blocks_of_rows(
+    kind: str, columns: int, ahead: int, dtype: torch.dtype
+) -> None:
+    x, grad = (normal(11, columns + i, dtype=dtype)[:, :columns].contiguous() for i in range(2))
+    parameters = [normal(columns + i, dtype=dtype)[:columns] for i in range(2)]
+    used = parameters if kind == "layer_norm" else parameters[:1]
+
+    def gradients(function: Callable[..., torch.Tensor], wide: bool) -> torch.Tensor:
+        leaves = [t.double() if wide else t.clone() for t in (x, *used)]
+        leaves = [leaf.requires_grad_() for leaf in leaves]
+        result = function(leaves[0], (columns,), *leaves[1:])
+        found = torch.autograd.grad(result, leaves, grad.to(result.dtype))
+        return torch.cat([one.flatten() for one in found])
+
+    name = f"{kind}_backward"
+    with (
+        override(name, "single_group", group_size=1024, ahead=ahead),
+        override(name, "columns", rows_per_block=2, max_threads=256, sharing=2),
+    ):
+        result = silent(lambda: gradients(getattr(ops, kind), False))
+    exact = gradients(getattr(torch.nn.functional, kind), True)
+    close(result, exact, 4.0 * float(exact.abs().max()))
+
+
+@pytest.mark.parametrize(("columns", "dtype"), [(2048, BF16), (1096, BF16), (1028, FP32)])
+def test_a_second_tensor_that_is_read_twice(columns: int, dtype: torch.dtype) -> None:
+    x, grad = normal(3, columns, dtype=dtype), normal(3, columns + 8, dtype=dtype)[:, :columns]
+
+    def gradient(leaf: torch.Tensor) -> torch.Tensor:
+        leaf = leaf.requires_grad_()
+        function = ops.log_softmax if leaf.dtype == dtype else torch.log_softmax
+        result = function(leaf, -1)
+        return torch.autograd.grad(result, leaf, grad.to(leaf.dtype).contiguous())[0]
+
+    width = 8 if dtype == BF16 else 4
+    shape = {"group_size": 64, "steps": 8, "width": width, "again": 32}
+    with override("log_softmax_backward", "single_group", **shape):
+        result = silent(lambda: gradient(x.clone()))
+    close(result, gradient(x.double()), 4.0)
+
+
+@pytest.mark.parametrize(("scheme", "columns"), [("int4", 2304), ("int8", 640)])
+def test_four_words_of_quantised_weights(scheme: str, columns: int) -> None:
+    x, weight = normal(2, columns), ops.quantize(normal(11, columns), scheme, 64)
+    with override("quantized_linear", "dots", group_size=64, split=2, width=4):
+        result = silent(lambda: ops.quantized_linear(x, weight))
+    whole = ops.dequantize(weight, FP32).double()
+    close(result, x.double() @ whole.T, float((x.double().abs() @ whole.abs().T).max()))
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_teams_of_lanes_that_share_paged_keys(parts: int) -> None:
+    keys, heads = 75, 2
+    caches = [normal(6 + i, 16, heads, 128)[:6] for i in range(2)]
+    table, query = torch.tensor([[3, 1, 5, 0, 2]], dtype=torch.int32), normal(1, 8, 128)
+    shape = {"group_size": 64, "rows_per_group": 4, "width": 8, "keys_per_part": 80 // parts}
+    with override("paged_attention", max_groups=64, **shape):
+        result = silent(
+            lambda: ops.paged_attention(
+                query, *caches, table, torch.tensor([keys], dtype=torch.int32)
+            )
+        )
+    k, v = (
+        cache[table[0].long()].flatten(0, 1)[:keys].transpose(0, 1).double() for cache in caches
+    )
+    k, v = (one.repeat_interleave(4, 0)[None] for one in (k, v))
+    exact = torch.nn.functional.scaled_dot_product_attention(query.double().unsqueeze(2), k, v)
+    close(result, exact.squeeze(2), float(v.abs().max()))

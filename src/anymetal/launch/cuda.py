@@ -8,6 +8,7 @@ the device once, and found there by their bytes at the next call.
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -24,11 +25,12 @@ from anymetal.engines.cuda.executable import CudaExecutable
 from anymetal.errors import EngineError, LimitError
 from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Frame
 from anymetal.launch.call import Bound
-from anymetal.launch.error_buffer import ErrorBuffer
+from anymetal.launch.error_buffer import ErrorBuffer, check_soon
 from anymetal.launch.shape import Extent
 from anymetal.nouns import Scalar
 
 _NOT_IN_METAL = frozenset((torch.float64, torch.complex128))
+_DENSE = torch.strided
 _LARGEST = 3.4e38  # beyond it a float becomes infinite: the slow way knows how
 _INTEGER = struct.Struct("<q")
 _FLOAT = struct.Struct("<f4x")
@@ -133,8 +135,7 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
             # The driver has copied the block by now.
             self._blocks.append(block)
         if errors is not None:
-            driver.wait(driver.current(device), self.name)
-            ErrorBuffer.from_buffer_copy(bytes(errors.tolist())).raise_reported(self.name)
+            check_soon(functools.partial(_raise_reported, device, errors, self.name))
 
     def shape(self, threads: Extent | None, group_size: Extent | None) -> tuple[Sizes, Sizes]:
         if not type(threads) is type(group_size) is int:
@@ -161,7 +162,7 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
                 if index >= count:
                     continue  # the kernel has no such parameter
                 if argument.is_cuda:
-                    if argument.dtype in _NOT_IN_METAL or argument.layout != torch.strided:
+                    if argument.dtype in _NOT_IN_METAL or argument.layout != _DENSE:
                         self._refuse(index, argument)
                     addresses[index] = argument.data_ptr()
                     continue
@@ -219,11 +220,32 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
 
     def _bind_error_buffer(self, block: _Block, index: int) -> torch.Tensor:
         self.check_error_index(index)
-        size = ctypes.sizeof(ErrorBuffer)
-        errors = torch.zeros(size, dtype=torch.uint8, device="cuda")
+        errors = _new_errors()
         if index < self._buffers:
             block.addresses[index] = errors.data_ptr()
         return errors
+
+
+_unused_errors: list[torch.Tensor] = []
+
+
+def _new_errors() -> torch.Tensor:
+    """An empty buffer for errors in the host's memory, which kernels write to as to their own: no
+    copy is needed to read it. Such memory takes long to come by, and is kept."""
+    if _unused_errors:
+        return _unused_errors.pop()
+    return torch.zeros(ctypes.sizeof(ErrorBuffer), dtype=torch.uint8, pin_memory=True)
+
+
+def _raise_reported(device: int, errors: torch.Tensor, kernel: str) -> None:
+    """What a kernel wrote, once it has ended; the buffer is empty afterwards."""
+    driver.wait(driver.current(device), kernel)
+    found = ErrorBuffer.from_address(errors.data_ptr())
+    if found.count:
+        found = ErrorBuffer.from_buffer_copy(found)
+        errors.zero_()
+    _unused_errors.append(errors)
+    found.raise_reported(kernel)
 
 
 def _copied(data: bytes) -> torch.Tensor:

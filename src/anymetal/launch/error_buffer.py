@@ -5,7 +5,10 @@ The layout is that of `c10/metal/error.h` in the torch wheel; a test reads it ba
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import threading
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -53,3 +56,28 @@ class ErrorBuffer(ctypes.Structure):
 
 def _decode(text: bytes) -> str:
     return text.decode(errors="replace")
+
+
+_waiting = threading.local()
+
+
+@contextlib.contextmanager
+def checked_at_the_end() -> Iterator[None]:
+    """Where a launch is only queued, what it reports is looked at when the block ends: launches
+    that follow are queued behind it, and nothing waits in between."""
+    _waiting.checks = checks = list[Callable[[], None]]()
+    try:
+        yield
+    finally:
+        _waiting.checks = None
+    for check in checks:
+        check()
+
+
+def check_soon(check: Callable[[], None]) -> None:
+    """Looks at reports at the end of the block that says so; without one, at once."""
+    checks = getattr(_waiting, "checks", None)
+    if checks is None:
+        check()
+    else:
+        checks.append(check)

@@ -18,7 +18,7 @@ from anymetal.engines.contract import Sizes
 from anymetal.engines.cuda import launcher
 from anymetal.errors import EngineError, KernelTimeout
 
-_MAX_THREADS_PER_BLOCK, _REGISTERS = 0, 4  # CU_FUNC_ATTRIBUTE_...
+_MAX_THREADS_PER_BLOCK, _LOCAL_BYTES, _REGISTERS = 0, 3, 4  # CU_FUNC_ATTRIBUTE_...
 _JIT_MAX_REGISTERS, _JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES = 0, 5, 6  # CU_JIT_...
 REGISTERS = 65536  # of a multiprocessor, and so of a block
 _LOG_BYTES = 8192
@@ -44,7 +44,8 @@ def _library() -> ctypes.CDLL:
 
 def current(device: int) -> int:
     """torch's current stream on a device."""
-    return int(torch._C._cuda_getCurrentRawStream(device))
+    stream: int = torch._C._cuda_getCurrentRawStream(device)
+    return stream
 
 
 def enter(device: int) -> None:
@@ -67,6 +68,7 @@ class Function:
         self._name = name
         self.max_threads = self._attribute(_MAX_THREADS_PER_BLOCK)
         self.registers = self._attribute(_REGISTERS)
+        self.local_bytes = self._attribute(_LOCAL_BYTES)  # of a thread: arrays and what is spilled
 
     def prepared(
         self, groups: Sizes, width: int, memory: int, stream: int, block: int

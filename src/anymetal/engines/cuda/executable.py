@@ -19,8 +19,9 @@ _SHAPE = struct.Struct("<6I")
 # What the driver takes of a grid along its second and third dimension.
 MAX_GROUPS_ACROSS = 65535
 _KEPT_SHAPES = 4096
-# From this width on a threadgroup that is alone on its multiprocessor leaves it idle at barriers.
-_WIDE = 512
+# From this width on a threadgroup that is alone on its multiprocessor leaves it idle at barriers. A
+# narrower one is better off with all its registers where it would spill more bytes than these.
+_WIDE, _RATHER_WIDE, _FEW_SPILLED = 512, 256, 192
 _FEWEST_REGISTERS = 64  # with fewer, most kernels that want more spill
 
 
@@ -158,8 +159,10 @@ class CudaExecutable:
                 raise LimitError(f"{self.name}: no code for threadgroups of {width} threads")
             return limited
         alone = 2 * width * liked.registers > driver.REGISTERS
-        if alone and width >= _WIDE and 2 * width <= driver.REGISTERS // _FEWEST_REGISTERS:
-            return self._loaded_for(device, 2 * width)
+        if alone and width >= _RATHER_WIDE and 2 * width <= driver.REGISTERS // _FEWEST_REGISTERS:
+            together = self._loaded_for(device, 2 * width)
+            if width >= _WIDE or together.local_bytes - liked.local_bytes <= _FEW_SPILLED:
+                return together
         return liked
 
     def _loaded_for(self, device: int, threads: int) -> driver.Function:

@@ -52,6 +52,12 @@ class Plan:
         """Elements of the largest access: 8 where a row is held and the policy says so."""
         return self.choice.values.get("width", STEP) if self.strategy == "single_group" else STEP
 
+    def reads_again(self, widest: bool) -> bool:
+        """Whether the second tensor is read twice: the policy's `again` is the fewest threads of a
+        row for that, in accesses of 16 bytes."""
+        fewest = self.choice.values.get("again", 0)
+        return self.strategy == "single_group" and widest and 0 < fewest <= self.team
+
     @property
     def chunks(self) -> int:
         return -(-self.columns // self.chunk) if self.chunk else 1
@@ -117,4 +123,6 @@ def launch_reduced(operator: AnyOperator, kernel: str, rows: Rows, **numbers: fl
         run(f"two_phase_reduce_{{form}}_{read}", first, second, states, sizes)
         run(f"two_phase_write_{{form}}_{read}_{written}", *rows.tensors, sizes, states)
         return
-    run(f"{plan.kernel}_{{form}}_{read}_{written}", *rows.tensors, sizes)
+    again = plan.reads_again(16 // first.element_size() == width and read == written)
+    words = f"{plan.kernel}_again" if again else plan.kernel
+    run(f"{words}_{{form}}_{read}_{written}", *rows.tensors, sizes)

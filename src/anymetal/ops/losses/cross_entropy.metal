@@ -3,6 +3,7 @@
 // With shares s_c of the classes (of the target and of smoothing, times the class's weight), the
 // loss of a row is  sum(s) * lse - sum(s * x) + z_loss * lse^2.
 #include "shared/indices.h"
+#include "shared/precision.h"
 #include "shared/vectors.h"
 
 struct Entropy {
@@ -63,8 +64,59 @@ inline float4 merged_simdgroup(float4 state) {
 
 inline float4 nothing() { return float4(-INFINITY, 0.0f, 0.0f, 0.0f); }
 
-// A threadgroup a row, whose classes stand side by side.
-template <typename T>
+// A thread's part of a row, one class at a time or (with `eight`) eight neighbouring ones.
+template <typename T, bool eight>
+struct Part {
+  device const T* x;
+  uint begin;  // the first class of this thread
+  uint step;   // classes of all threads
+  uint end;
+  float softcap;  // not for eight: a hyperbolic tangent takes registers that loads need
+
+  // Of the largest element and the sum of exp(element - largest), what they are with more elements.
+  template <uint count>
+  static float2 with(float2 seen, thread const float4* logits) {
+    using Exact = Precision<T>;
+    float largest = seen.x;
+#pragma unroll
+    for (uint i = 0; i < count; ++i) largest = fast::max(largest, largest_of(logits[i]));
+    const float base = base_of(largest);
+    float4 sums = float4(0.0f);
+#pragma unroll
+    for (uint i = 0; i < count; ++i) sums += Exact::exponential(logits[i] - base);
+    return float2(largest, seen.y * Exact::exponential(seen.x - base) + sum_of(sums));
+  }
+
+  template <uint count>
+  float2 with_eights(float2 seen, uint at) const thread {
+    float4 logits[2 * count];
+#pragma unroll
+    for (uint i = 0; i < count; ++i) Access<8>::load(logits + 2 * i, x + at + i * step);
+    return with<2 * count>(seen, logits);
+  }
+
+  float2 read() const thread {
+    float2 seen = float2(-INFINITY, 0.0f);
+    uint at = begin;
+    if constexpr (!eight) {
+      for (; at < end; at += 4 * step) {
+        float4 logits = float4(-INFINITY);
+        for (uint j = 0; j < 4; ++j)
+          if (at + j * step < end) logits[j] = capped(float(x[at + j * step]), softcap);
+        seen = with<1>(seen, &logits);
+      }
+      return seen;
+    }
+    constexpr uint loads = 4;  // on their way at once
+    for (; at + (loads - 1) * step < end; at += loads * step) seen = with_eights<loads>(seen, at);
+    for (; at < end; at += step) seen = with_eights<1>(seen, at);
+    return seen;
+  }
+};
+
+// A threadgroup a row, whose classes stand side by side. With `eight` rows begin at multiples of
+// eight elements, and so many classes divide them.
+template <typename T, bool eight>
 [[kernel]] void cross_entropy_rows(
     device const T* x [[buffer(0)]], device const T* chances [[buffer(1)]],
     device const float* weight [[buffer(2)]], device float4* found [[buffer(3)]],
@@ -73,28 +125,19 @@ template <typename T>
     uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]],
     uint simds [[simdgroups_per_threadgroup]]) {
   threadgroup float4 partial[32];
-  const uint classes = numbers.classes;
+  const uint classes = numbers.classes, width = eight ? 8 : 1;
   x += ulong(group.y) * classes;
   if (numbers.has_chances) chances += ulong(group.y) * classes;
-  float largest = -INFINITY, sum = 0.0f, shares = 0.0f, product = 0.0f;
-  for (uint start = in_group; start < classes; start += 4 * threads.x) {
-    float4 logits = float4(-INFINITY);
-    for (uint j = 0; j < 4; ++j) {
-      const uint column = start + j * threads.x;
-      if (column < classes) logits[j] = capped(float(x[column]), numbers.softcap);
-    }
-    const float next = max(largest, largest_of(logits));
-    const float base = base_of(next);
-    sum = sum * exp(largest - base) + sum_of(exp(logits - base));
-    largest = next;
-  }
+  const Part<T, eight> part = {x, in_group * width, threads.x * width, classes, numbers.softcap};
+  const float2 seen = part.read();
+  float shares = 0.0f, product = 0.0f;
   if (is_shared(numbers))
     for (uint column = in_group; column < classes; column += threads.x) {
       const float share = share_of(chance_at(chances, column, numbers), weight, column, numbers);
       shares += share;
       product += share * capped(float(x[column]), numbers.softcap);
     }
-  float4 state = merged_simdgroup(float4(largest, sum, shares, product));
+  float4 state = merged_simdgroup(float4(seen, shares, product));
   if (lane == 0) partial[simd] = state;
   threadgroup_barrier(mem_flags::mem_threadgroup);
   state = merged_simdgroup(lane < simds ? partial[lane] : nothing());
@@ -196,7 +239,14 @@ template <typename T>
   }
 }
 
-INSTANTIATE(cross_entropy_rows)
+#define ROWS(T)                                                        \
+  template [[host_name("cross_entropy_rows_" #T)]] [[kernel]]          \
+  decltype(cross_entropy_rows<T, false>) cross_entropy_rows<T, false>; \
+  template [[host_name("cross_entropy_rows_vec8_" #T)]] [[kernel]]     \
+  decltype(cross_entropy_rows<T, true>) cross_entropy_rows<T, true>;
+ROWS(float)
+ROWS(half)
+ROWS(bfloat)
 INSTANTIATE(cross_entropy_columns)
 INSTANTIATE(cross_entropy_losses)
 INSTANTIATE(cross_entropy_backward)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from anymetal.launch.error_buffer import checked_at_the_end
 from anymetal.nouns import SIMDGROUP
 from anymetal.ops.declare import (
     AnyOperator,
@@ -23,7 +24,7 @@ from anymetal.ops.declare import (
 )
 from anymetal.ops.declare.checks import check_dtype, check_input, check_like, check_shape
 from anymetal.ops.declare.elementwise import choice_for
-from anymetal.ops.declare.layout import group_shape
+from anymetal.ops.declare.layout import aligned, group_shape
 from anymetal.ops.losses.targets import (
     INDICES,
     check_fraction,
@@ -37,7 +38,7 @@ from anymetal.ops.losses.targets import (
 SOURCE = "cross_entropy.metal"
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
-_STEP = 4
+_STEP, _EIGHT = 4, 8
 _ERRORS = 8  # the buffer that targets out of range are reported to
 
 
@@ -120,6 +121,13 @@ class Logits:
             *buffers, threads=(team, self.outer), group_size=(team, 1)
         )
 
+    def in_eights(self, operator: AnyOperator) -> bool:
+        """Whether rows are read eight classes at a time: by the policy, where they divide so."""
+        choice = choice_for(operator, self.tensor, "looped", "long_rows")
+        divides = self.classes % _EIGHT == 0 and aligned(self.tensor, _EIGHT)
+        plain = not self.numbers.softcap
+        return choice.values.get("width", 1) == _EIGHT and divides and plain
+
     def launch_each(self, operator: AnyOperator, kernel: str, *buffers: Any, **named: Any) -> None:
         """A thread a row."""
         threads = (self.inner, self.outer)
@@ -160,7 +168,8 @@ def row_states(operator: AnyOperator, logits: Logits) -> Tensor:
         x, _, chances, weight = logits.buffers()
         buffers = (x, chances, weight, found, logits.struct())
         if logits.inner == 1:
-            logits.launch_rows(operator, "cross_entropy_rows", *buffers)
+            name = "cross_entropy_rows_vec8" if logits.in_eights(operator) else "cross_entropy_rows"
+            logits.launch_rows(operator, name, *buffers)
         else:
             logits.launch_each(operator, "cross_entropy_columns", *buffers)
     return found
@@ -359,12 +368,13 @@ def _cross_entropy(
 def _(results: tuple[Tensor, Tensor, Tensor], call: Arguments) -> None:
     output, states, total = results
     logits = logits_of(call.input, call.target, call.weight, Numbers.of(call))
-    losses, counted = losses_of(_cross_entropy, logits, states)
-    if logits.has_chances:
-        total.fill_(logits.rows)
-    else:
-        torch.sum(counted, 0, out=total)
-    reduce_into(output, losses, total, call.reduction)
+    with checked_at_the_end():
+        losses, counted = losses_of(_cross_entropy, logits, states)
+        if logits.has_chances:
+            total.fill_(logits.rows)
+        else:
+            torch.sum(counted, 0, out=total)
+        reduce_into(output, losses, total, call.reduction)
 
 
 def reduce_into(output: Tensor, losses: Tensor, total: Tensor, reduction: str) -> None:

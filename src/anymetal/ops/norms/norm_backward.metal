@@ -19,12 +19,18 @@ inline Moments kept_of(device const float* kept, long row) {
   return {kept[0], kept[1], kept[2]};
 }
 
-// The gradient of x, given the two means over the row; with another gradient that meets it there.
+// The gradient of x, given the two means over the row.
+template <typename N, typename V>
+inline V gradient_of(V g, V n, float2 means, float reciprocal) {
+  return (N::centred ? g - means.x - n * means.y : g - n * means.y) * reciprocal;
+}
+
+// Stores it, with another gradient that meets it there.
 template <typename N, uint width, typename T>
 inline void store_gradient(device T* x_gradient, device const T* extra, uint i,
                            typename Width<width>::type g, typename Width<width>::type n,
                            float2 means, float reciprocal, bool has_extra) {
-  auto dx = (N::centred ? g - means.x - n * means.y : g - n * means.y) * reciprocal;
+  auto dx = gradient_of<N>(g, n, means, reciprocal);
   if (has_extra) dx += Width<width>::load(extra + i);
   Width<width>::store(x_gradient + i, dx);
 }
@@ -33,9 +39,9 @@ inline void store_gradient(device T* x_gradient, device const T* extra, uint i,
 template <typename N, bool alone, typename V>
 inline float2 gradient_means(V g, V gn, float columns, thread const Team& team,
                              threadgroup float* scratch) {
-  float first = 0.0f;
-  if constexpr (N::centred) first = team_sum<alone, 0>(sum_of(g), team, scratch);
-  return float2(first, team_sum<alone, N::centred ? 1 : 0>(sum_of(gn), team, scratch)) / columns;
+  if constexpr (N::centred)
+    return team_sums<alone>(float2(sum_of(g), sum_of(gn)), team, scratch) / columns;
+  return float2(0.0f, team_sum<alone, 0>(sum_of(gn), team, scratch)) / columns;
 }
 
 // --- the gradient of x ---------------------------------------------------------------------------
@@ -109,6 +115,136 @@ template <typename T, typename N, bool alone, bool sums, uint held_elements, uin
         W::store(block_sums + long(sizes.blocks) * sizes.columns + at, bias_sums[step]);
       }
     }
+  }
+}
+
+// What a thread has of a row of x and of the gradient, as it lies in memory. Past the end of a row
+// its last elements are read again.
+template <typename T, bool ahead, uint accesses, uint width>
+struct RowInMemory {
+  using Raw = Lying<T, width>;
+  typename Raw::type x[accesses];
+  typename Raw::type gradient[accesses];
+  T first;
+
+  void fetch(device const T* row_x, device const T* row_gradient, uint columns,
+             thread const Team& team) thread {
+    first = *row_x;
+#pragma unroll
+    for (uint i = 0; i < accesses; ++i) {
+      const uint at = min((i * team.size + team.index) * width, columns - width);
+      x[i] = Raw::load(row_x + at);
+      if constexpr (ahead) gradient[i] = Raw::load(row_gradient + at);
+    }
+  }
+
+  // As floats; what is past the end counts nothing.
+  void read(thread float4* held, thread float4* dy, float shift, uint columns,
+            thread const Team& team) const thread {
+    using Some = Access<width>;
+#pragma unroll
+    for (uint i = 0; i < accesses; ++i) {
+      Raw::read(held + i * Some::parts, x[i]);
+      if constexpr (ahead) Raw::read(dy + i * Some::parts, gradient[i]);
+    }
+    if (columns == accesses * team.size * width) return;
+#pragma unroll
+    for (uint i = 0; i < accesses; ++i) {
+      if ((i * team.size + team.index) * width < columns) continue;
+      Some::fill(held + i * Some::parts, shift);
+      if constexpr (ahead) Some::fill(dy + i * Some::parts, 0.0f);
+    }
+  }
+};
+
+// The same with `sums`, for rows that divide into accesses of `width` elements. Registers are what
+// rows wait for: weights are read twice and, but `ahead`, the gradient too. They are not const,
+// since a compiler that knew that they stay as they are would keep them instead. With `ahead` the
+// next row is on its way while one is used. Only centred norms have a bias here.
+template <typename T, typename N, bool ahead, uint held_elements, uint width>
+[[kernel]] void norm_blocks_backward(
+    device T* gradient [[buffer(0)]], device const T* extra [[buffer(1)]],
+    device const T* x [[buffer(2)]], device T* weight [[buffer(3)]],
+    device T* x_gradient [[buffer(4)]], device float* kept [[buffer(5)]],
+    device float* block_sums [[buffer(6)]], constant Sizes& sizes [[buffer(7)]],
+    uint2 in_grid [[thread_position_in_grid]], uint2 in_group [[thread_position_in_threadgroup]],
+    uint2 group_size [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
+  using Some = Access<width>;
+  constexpr uint accesses = held_elements / width, parts = Some::parts, all = accesses * parts;
+  threadgroup float scratch[scratch_places];
+  const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
+  const uint columns = sizes.columns;
+  float4 weight_sums[all], bias_sums[N::centred ? all : 1];
+#pragma unroll
+  for (uint i = 0; i < all; ++i) weight_sums[i] = bias_sums[N::centred ? i : 0] = float4(0.0f);
+
+  const uint begin = in_grid.y * sizes.block;
+  const uint end = min(begin + sizes.block, sizes.rows);
+  RowInMemory<T, ahead, accesses, width> next;
+  if (ahead) next.fetch(x + begin * sizes.x, gradient + begin * sizes.gradient, columns, team);
+  for (uint row = begin; row < end; ++row) {
+    float4 held[all], dy[ahead ? all : parts];
+    device T* row_gradient = gradient + row * sizes.gradient;
+    if (!ahead) next.fetch(x + row * sizes.x, row_gradient, columns, team);
+    const float shift = N::centred ? float(next.first) : 0.0f;
+    next.read(held, dy, shift, columns, team);
+    const uint following = min(row + 1, end - 1);
+    if (ahead)
+      next.fetch(x + following * sizes.x, gradient + following * sizes.gradient, columns, team);
+
+    const Moments moments = held_moments<N, false, accesses, parts>(held, shift, width, columns,
+                                                                    sizes.eps, team, scratch);
+    float4 sum = float4(0.0f), product = float4(0.0f);
+#pragma unroll
+    for (uint i = 0; i < accesses; ++i) {
+      const uint at = (i * team.size + team.index) * width;
+      float4 w[parts];
+      weights_at<N, width>(w, weight, row, min(at, columns - width), sizes);
+      thread float4* here = dy + (ahead ? i * parts : 0);
+      if (!ahead) Some::load(here, row_gradient + min(at, columns - width));
+      if (!ahead && at >= columns) Some::fill(here, 0.0f);
+#pragma unroll
+      for (uint part = 0; part < parts; ++part) {
+        const uint j = i * parts + part;
+        held[j] *= moments.reciprocal;
+        const float4 g = here[part] * w[part];
+        sum += g;
+        product += g * held[j];
+      }
+    }
+    const float2 means = gradient_means<N, false>(sum, product, float(columns), team, scratch);
+#pragma unroll
+    for (uint i = 0; i < accesses; ++i) {
+      const uint at = (i * team.size + team.index) * width;
+      if (at >= columns) break;
+      float4 w[parts], other[parts], result[parts];
+      weights_at<N, width>(w, weight, row, at, sizes);
+      thread float4* here = dy + (ahead ? i * parts : 0);
+      if (!ahead) Some::load(here, row_gradient + at);
+      Some::fill(other, 0.0f);
+      if (sizes.has_other) Some::load(other, extra + row * sizes.other + at);
+#pragma unroll
+      for (uint part = 0; part < parts; ++part) {
+        const uint j = i * parts + part;
+        weight_sums[j] += here[part] * held[j];
+        if constexpr (N::centred) bias_sums[j] += here[part];
+        const float4 g = here[part] * w[part];
+        result[part] = gradient_of<N>(g, held[j], means, moments.reciprocal) + other[part];
+      }
+      Some::store(x_gradient + row * sizes.x_gradient + at, result);
+    }
+    if (team.index == 0) keep(moments, kept, row);
+  }
+#pragma unroll
+  for (uint i = 0; i < accesses; ++i) {
+    const uint column = (i * team.size + team.index) * width;
+    if (column >= columns) break;
+    const long at = long(in_grid.y) * columns + column;
+    Some::store(block_sums + at, weight_sums + i * parts);
+    if (N::centred && sizes.has_bias)
+      Some::store(block_sums + long(sizes.blocks) * columns + at,
+                  bias_sums + (N::centred ? i * parts : 0));
   }
 }
 
@@ -303,13 +439,35 @@ template <typename T>
   to[in_grid.x] = T(sum);
 }
 
+// The same where there are few columns for a device: threads below each other, at most 32 of 32
+// columns, share the blocks.
+template <typename T>
+[[kernel]] void shared_parameter_sums(
+    device const float* sums [[buffer(0)]], device T* weight_gradient [[buffer(1)]],
+    device T* bias_gradient [[buffer(2)]], constant Totals& sizes [[buffer(3)]],
+    uint2 in_grid [[thread_position_in_grid]], uint2 group [[threadgroup_position_in_grid]],
+    uint2 in_group [[thread_position_in_threadgroup]], uint2 threads [[threads_per_threadgroup]]) {
+  threadgroup float partial[32 * 32];
+  sums += long(group.y) * sizes.columns * sizes.blocks + in_grid.x;
+  float sum = 0.0f;
+  for (uint block = in_group.y; block < sizes.blocks; block += threads.y)
+    sum += sums[long(block) * sizes.columns];
+  partial[in_group.y * 32 + in_group.x] = sum;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (in_group.y != 0) return;
+  for (uint i = 1; i < threads.y; ++i) sum += partial[i * 32 + in_group.x];
+  device T* to = group.y == 0 ? weight_gradient : bias_gradient;
+  to[in_grid.x] = T(sum);
+}
+
 // --- instances -----------------------------------------------------------------------------------
 
 #define NORM_INSTANCE(text, ...) \
   template [[host_name(text)]] [[kernel]] decltype(__VA_ARGS__) __VA_ARGS__;
-#define HELD(name, N, sums, word, width, T)                      \
-  NORM_INSTANCE(name "_single_simdgroup_16_" word #T,            \
-                norm_held_backward<T, N, true, sums, 16, width>) \
+#define HELD(name, N, sums, word, width, T)                                                       \
+  NORM_INSTANCE(name "_single_simdgroup_16_" word #T,                                             \
+                norm_held_backward<T, N, true, sums, 16, width>)                                  \
+  NORM_INSTANCE(name "_single_group_8_" word #T, norm_held_backward<T, N, false, sums, 8, width>) \
   NORM_INSTANCE(name "_single_group_16_" word #T, norm_held_backward<T, N, false, sums, 16, width>)
 #define NORM(name, N, word, width, T)                                          \
   HELD(#name, N, false, word, width, T)                                        \
@@ -323,8 +481,25 @@ template <typename T>
   NORM(group_norm_backward, Group, word, width, T)             \
   NORM_INSTANCE("column_sums_" word #T, column_sums<T, width>) \
   NORM_INSTANCE("channel_sums_" word #T, channel_sums<T, width>)
-#define NORMS_OF_TYPE(T) \
-  NORMS("vec4_", 4, T) NORMS("scalar_", 1, T) NORM_INSTANCE("parameter_sums_" #T, parameter_sums<T>)
+#define NORMS_OF_TYPE(T)                                                        \
+  NORMS("vec4_", 4, T)                                                          \
+  NORMS("scalar_", 1, T) NORM_INSTANCE("parameter_sums_" #T, parameter_sums<T>) \
+      NORM_INSTANCE("shared_parameter_sums_" #T, shared_parameter_sums<T>)
+// 16 bytes an access, the next row on its way or the gradient read again.
+#define BLOCKS(name, N, mode, ahead, word, width, T)                     \
+  NORM_INSTANCE(name "_backward_sums_single_group_8_" mode "_" word #T,  \
+                norm_blocks_backward<T, N, ahead, 8, width>)             \
+  NORM_INSTANCE(name "_backward_sums_single_group_16_" mode "_" word #T, \
+                norm_blocks_backward<T, N, ahead, 16, width>)
+#define BLOCKS_OF_TYPE(word, width, T)                       \
+  BLOCKS("rms_norm", Rms, "ahead", true, word, width, T)     \
+  BLOCKS("rms_norm", Rms, "again", false, word, width, T)    \
+  BLOCKS("layer_norm", Layer, "ahead", true, word, width, T) \
+  BLOCKS("layer_norm", Layer, "again", false, word, width, T)
+
+BLOCKS_OF_TYPE("vec4_", 4, float)
+BLOCKS_OF_TYPE("vec8_", 8, half)
+BLOCKS_OF_TYPE("vec8_", 8, bfloat)
 
 NORMS_OF_TYPE(float)
 NORMS_OF_TYPE(half)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from anymetal.nouns import SIMDGROUP
 from anymetal.ops.declare import AnyOperator, variants
 from anymetal.ops.declare.elementwise import choice_for, form
 from anymetal.ops.declare.kernel_file import SUFFIXES, KernelFile, kernel_file
@@ -168,7 +169,7 @@ class Norm:
         """
         plan = self.plan(x.tensor)
         sums = sums and plan.strategy in HELD
-        block = self._rows_of_block(x.tensor) if sums else 1
+        block = self._rows_of_block(x.tensor, plan.team) if sums else 1
         sizes = replace(
             self.sizes,
             chunk=plan.chunk,
@@ -202,13 +203,19 @@ class Norm:
     ) -> None:
         grad, extra, x = (each.tensor for each in inputs)
         sizes = found.sizes
-        width = self._width(4, plan, [*inputs, DenseRows(dx, sizes.columns)], [weight])
+        in_blocks = found.sums is not None and self._in_blocks(plan, sizes)
+        widest = 16 // x.element_size() if in_blocks else 4
+        width = self._width(widest, plan, [*inputs, DenseRows(dx, sizes.columns)], [weight])
         variants.record(self.operator.name, x.dtype, plan.strategy, width)
         prefix, tensors = f"{self.kind}_backward", [grad, extra, x, x if weight is None else weight]
         if plan.strategy in HELD:
             words = prefix if found.sums is None else f"{prefix}_sums"
+            words = f"{words}_{plan.kernel}"
             sums = found.kept if found.sums is None else found.sums
-            _kernel(BACKWARD, f"{words}_{plan.kernel}", width, x)(
+            if in_blocks and width == widest:
+                ahead = plan.team <= plan.choice.values["ahead"]
+                words = f"{words}_{'ahead' if ahead else 'again'}"
+            _kernel(BACKWARD, words, width, x)(
                 *tensors, dx, found.kept, sums, sizes, **replace(plan, rows=sizes.blocks).shape
             )
         elif plan.strategy == "looped":
@@ -227,10 +234,19 @@ class Norm:
                 *tensors, shares, found.kept, dx, sizes, **plan.shape
             )
 
-    def _rows_of_block(self, tensor: Tensor) -> int:
-        """Rows that are added up before their sum is written."""
+    def _in_blocks(self, plan: Plan, sizes: Sizes) -> bool:
+        """Whether the policy wants the kernels for blocks of rows, and there is one."""
+        wanted = plan.strategy == "single_group" and plan.choice.values.get("ahead", 0) > 0
+        return wanted and (self.kind == "layer_norm" or not sizes.has_bias)
+
+    def _rows_of_block(self, tensor: Tensor, team: int = 0) -> int:
+        """Rows that are added up before their sum is written. With `max_threads`, no more blocks
+        than teams that are in flight at once, but `min_blocks`."""
         values = choice_for(self.operator, tensor, "columns").values
-        return max(values["rows_per_block"], -(-self.sizes.rows // values["max_blocks"]))
+        most = values["max_blocks"]
+        if team and "max_threads" in values:
+            most = max(values["max_threads"] // team, values["min_blocks"])
+        return max(values["rows_per_block"], -(-self.sizes.rows // most))
 
     def column_gradients(
         self, results: list[Tensor], grad: DenseRows, x: DenseRows, found: Gradient
@@ -269,11 +285,16 @@ class Norm:
 
     def _sum_blocks(self, results: list[Tensor], sums: Tensor, blocks: int) -> None:
         weight = results[0]
+        choice = choice_for(self.operator, weight, "columns")
         threads = (weight.numel(), len(results))
-        group_size = choice_for(self.operator, weight, "columns").group_size
-        BACKWARD.kernel(f"parameter_sums_{SUFFIXES[weight.dtype]}", weight.device)(
+        name, shape = "parameter_sums", group_shape(threads, choice.group_size)
+        share = min(choice.values.get("sharing", 1), blocks)
+        if share > 1:
+            name, shape = f"shared_{name}", (SIMDGROUP, share)
+            threads = (weight.numel(), len(results) * share)
+        BACKWARD.kernel(f"{name}_{SUFFIXES[weight.dtype]}", weight.device)(
             sums, weight, results[-1], {"columns": weight.numel(), "blocks": blocks},
-            threads=threads, group_size=group_shape(threads, group_size),
+            threads=threads, group_size=shape,
         )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 // Adam and AdamW: a launch that counts steps and prepares their numbers, then one a table.
 #include "shared/rounding.h"
 #include "shared/tables.h"
+#include "shared/vectors.h"
 
 // What a step needs of one parameter: its own step decides the bias corrections.
 struct Prepared {
@@ -64,49 +65,90 @@ struct AdamStep {
   Rounding rounding;
 };
 
-// Rows of the states: both moments, then the largest second moment, then the float32 parameter.
+// What all elements share.
+struct Fixed {
+  float scale;  // of a gradient
+  float rest1;
+  float beta2;
+  float rest2;
+  float eps;
+  float l2;
+  bool has_l2;
+  bool has_largest;
+  bool has_master;
+};
+
+// Where a parameter and what belongs to it lie. Rows of the states: both moments, then the largest
+// second moment, then the float32 parameter.
 template <typename T, typename G>
+struct Place {
+  device T* param;
+  device const G* gradient;
+  device float* first;
+  device float* second;
+  device float* largest;
+  device float* master;
+};
+
+// A step of one element, or of four neighbouring ones.
+template <uint width, typename T, typename G>
+inline void step_at(uint i, thread const Place<T, G>& at, thread const Prepared& numbers,
+                    thread const Fixed& fixed, thread const Rounding& rounding, uint tensor) {
+  using W = Width<width>;
+  using V = typename W::type;
+  const V moment = W::load(at.first + i), square = W::load(at.second + i);
+  V value = fixed.has_master ? W::load(at.master + i) : W::load(at.param + i);
+  V g = fixed.scale * W::load(at.gradient + i);
+  if (fixed.has_l2) g = fma(V(fixed.l2), value, g);  // 0 times infinity is NaN
+  const V m = fma(V(fixed.rest1), g - moment, moment);
+  const V v = fma(V(fixed.rest2), g * g, fixed.beta2 * square);
+  W::store(at.first + i, m);
+  W::store(at.second + i, v);
+  V top = v;
+  if (fixed.has_largest) {
+    const V before = W::load(at.largest + i);
+    top = select(before, v, v > before || isnan(v));
+    W::store(at.largest + i, top);
+  }
+  const V root = fma(precise::sqrt(top), V(numbers.root_scale), V(fixed.eps));
+  value = fma(V(-numbers.step_size), m / root, value * numbers.decay);
+  if (fixed.has_master) W::store(at.master + i, value);
+  store_rounded(at.param + i, value, rounding, tensor, i);
+}
+
+template <typename T, typename G, uint width>
 [[kernel]] void adam_step(TABLE_BUFFERS(T, G), device const Prepared* prepared [[buffer(27)]],
                           constant AdamStep& step [[buffer(28)]],
                           uint group [[threadgroup_position_in_grid]],
                           uint in_group [[thread_index_in_threadgroup]],
                           uint size [[threads_per_threadgroup]]) {
   const Chunk chunk = chunk_of(step.table, group);
-  device T* param = OF_TABLE(p, chunk.tensor);
-  device const G* gradient = OF_TABLE(g, chunk.tensor);
   const ulong stride = step.strides[chunk.tensor];
   device float* first = OF_TABLE(s, chunk.tensor);
-  device float* second = first + stride;
-  device float* largest = second + stride;
-  device float* master = step.amsgrad ? largest + stride : largest;
+  device float* largest = first + 2 * stride;
+  const Place<T, G> at = {OF_TABLE(p, chunk.tensor),
+                          OF_TABLE(g, chunk.tensor),
+                          first,
+                          first + stride,
+                          largest,
+                          step.amsgrad ? largest + stride : largest};
   const uint tensor = step.places[chunk.tensor];
   const Prepared numbers = prepared[tensor];
   if (numbers.left_out) return;
-  const float scale = step.sign * numbers.inverse_scale;
   const Rounding rounding = step.rounding;
   // Read once: what is stored in the loop might be what `step` points to, for all a compiler knows.
-  const float rest1 = step.rest1, beta2 = step.beta2, rest2 = step.rest2;
-  const float eps = step.eps, l2 = step.l2;
-  const bool has_l2 = l2 != 0.0f, has_largest = step.amsgrad, has_master = step.master;
-
-  for (uint i = chunk.begin + in_group; i < chunk.end; i += size) {
-    float value = has_master ? master[i] : float(param[i]);
-    float g = scale * float(gradient[i]);
-    if (has_l2) g = fma(l2, value, g);  // 0 times infinity is NaN
-    const float m = fma(rest1, g - first[i], first[i]);
-    const float v = fma(rest2, g * g, beta2 * second[i]);
-    first[i] = m;
-    second[i] = v;
-    float top = v;
-    if (has_largest) {
-      top = v > largest[i] || isnan(v) ? v : largest[i];
-      largest[i] = top;
-    }
-    const float root = fma(precise::sqrt(top), numbers.root_scale, eps);
-    value = fma(-numbers.step_size, m / root, value * numbers.decay);
-    if (has_master) master[i] = value;
-    param[i] = rounded<T>(value, rounding, tensor, i);
-  }
+  const Fixed fixed = {step.sign * numbers.inverse_scale,
+                       step.rest1,
+                       step.beta2,
+                       step.rest2,
+                       step.eps,
+                       step.l2,
+                       step.l2 != 0.0f,
+                       step.amsgrad != 0,
+                       step.master != 0};
+  for (uint i = chunk.begin + in_group * width; i < chunk.end; i += size * width)
+    step_at<width>(i, at, numbers, fixed, rounding, tensor);
 }
 
-TABLE_INSTANCES(adam_step)
+TABLE_INSTANCES_OF_WIDTH(adam_step, 1, "")
+TABLE_INSTANCES_OF_WIDTH(adam_step, 4, "vec4_")

@@ -15,6 +15,7 @@ from anymetal.ops.declare.elementwise import choice_for
 from anymetal.ops.optimizers.cases import float32_or_more, lists_case, states_like, step_cost
 from anymetal.ops.optimizers.tables import (
     Written,
+    by_width,
     check_device,
     check_gradients,
     check_scalars,
@@ -157,21 +158,24 @@ def _(call: Arguments) -> None:
         return
     written = Written()
     prepared = _count_steps(call, written.contiguous(call.steps))
-    run_tables(
-        adam_step_,
-        kernel_name("adam_step", call.params, call.grads),
-        entries(written, call.params, call.grads, call.states),
-        prepared,
-        rest1=1 - call.beta1,
-        beta2=call.beta2,
-        rest2=1 - call.beta2,
-        eps=call.eps,
-        l2=0.0 if call.decoupled_weight_decay else call.weight_decay,
-        sign=-1.0 if call.maximize else 1.0,
-        amsgrad=int(call.amsgrad),
-        master=int(call.master_weights),
-        rounding=rounding(call.rounding_seed, call.call),
-    )
+    for width, found in by_width(
+        adam_step_, entries(written, call.params, call.grads, call.states)
+    ):
+        run_tables(
+            adam_step_,
+            kernel_name("adam_step", call.params, call.grads, width),
+            found,
+            prepared,
+            rest1=1 - call.beta1,
+            beta2=call.beta2,
+            rest2=1 - call.beta2,
+            eps=call.eps,
+            l2=0.0 if call.decoupled_weight_decay else call.weight_decay,
+            sign=-1.0 if call.maximize else 1.0,
+            amsgrad=int(call.amsgrad),
+            master=int(call.master_weights),
+            rounding=rounding(call.rounding_seed, call.call),
+        )
     written.finish()
 
 

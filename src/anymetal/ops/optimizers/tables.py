@@ -21,9 +21,9 @@ from anymetal.ops.declare.checks import (
     check_size,
     check_writable,
 )
-from anymetal.ops.declare.elementwise import choice_for
+from anymetal.ops.declare.elementwise import choice_for, form
 from anymetal.ops.declare.kernel_file import SUFFIXES
-from anymetal.ops.declare.layout import memory_order
+from anymetal.ops.declare.layout import aligned, memory_order
 
 Tensor = torch.Tensor
 TABLE = 9  # tensors of a launch, as shared/tables.h has it
@@ -211,6 +211,7 @@ class Launches:
     chunk: int
     group_size: int
     count: int = TABLE  # tensors of a table
+    width: int = 1  # elements that a thread takes at once, where a kernel can
 
     def shape(self, table: Sequence[int]) -> dict[str, Any]:
         """The numbers of `struct Table` for tensors of these lengths."""
@@ -228,7 +229,8 @@ def launches_of(operator: AnyOperator, found: Sequence[Entry]) -> Launches:
     elements = sum(entry.param.numel() for entry in found) // -(-len(found) // TABLE)
     shape_class = "large" if elements >= _LARGE else "small"
     choice = choice_for(operator, found[0].param, "tables", shape_class)
-    return Launches(choice.values["chunk"], choice.group_size)
+    width = choice.values.get("width", 1)
+    return Launches(choice.values["chunk"], choice.group_size, width=width)
 
 
 def run_tables(
@@ -263,9 +265,31 @@ def run_tables(
     run.in_turn(prepared, launches.group_size)
 
 
-def kernel_name(kernel: str, params: Sequence[Tensor], grads: Sequence[Tensor]) -> str:
+def by_width(operator: AnyOperator, found: Sequence[Entry]) -> Iterator[tuple[int, list[Entry]]]:
+    """Tensors whose elements and states stand in aligned fours, where the policy takes four at
+    once, and the others; with the width of each."""
+    if not found:
+        return
+    widest = launches_of(operator, found).width
+    groups: dict[int, list[Entry]] = {widest: [], 1: []}
+    for entry in found:
+        groups[widest if widest > 1 and _divides(entry, widest) else 1].append(entry)
+    yield from ((width, group) for width, group in groups.items() if group)
+
+
+def _divides(entry: Entry, width: int) -> bool:
+    lengths = (entry.param.numel(), entry.stride)
+    starts_well = all(aligned(tensor, width) for tensor in entry[:3])
+    return starts_well and not any(length % width for length in lengths)
+
+
+def kernel_name(
+    kernel: str, params: Sequence[Tensor], grads: Sequence[Tensor], width: int = 1
+) -> str:
     """Gradients have their parameter's dtype, or are float32."""
     name = f"{kernel}_{SUFFIXES[params[0].dtype]}"
+    if width > 1:
+        name = f"{kernel}_{form(width)}_{SUFFIXES[params[0].dtype]}"
     return name if grads[0].dtype == params[0].dtype else f"{name}_float"
 
 

@@ -11,6 +11,7 @@
 // with the table, queries with the tensor, and a key in a block that does not exist makes its row
 // NaN.
 #include "shared/fp8.h"
+#include "shared/vectors.h"
 
 constant constexpr uint lanes = 32;
 constant constexpr uint most_simds = 8;
@@ -328,7 +329,87 @@ inline void add_values(thread Rows<rows, steps>& all, thread const Keys<rows>& k
   simdgroup_barrier(mem_flags::mem_threadgroup);  // before the next keys take the place of these
 }
 
+// --- eight neighbouring elements a lane ----------------------------------------------------------
+
+// `team` lanes share a key, so that a simdgroup has several at once: a lane has eight neighbouring
+// elements of each key that is its team's, and 16 bytes are an access. Heads are 8 * team elements.
+constant constexpr uint wide_steps = 8;
+constant constexpr uint wide_at_once = 8;
+
+// Of eight values a lane, the sum over the team of that which is the lane's own number in eight
+// lanes. Lanes whose numbers differ in one bit exchange the half of their values that is the
+// other's.
+template <uint team, typename V>
+inline V own_sum(thread V* values, uint lane) {
+#pragma unroll
+  for (uint mask = 1; mask < wide_at_once; mask *= 2) {
+    const bool odd = lane & mask;
+#pragma unroll
+    for (uint i = 0; i < wide_at_once / 2 / mask; ++i) {
+      const V low = values[2 * i], high = values[2 * i + 1];
+      values[i] = (odd ? high : low) + simd_shuffle_xor(odd ? low : high, mask);
+    }
+  }
+  V value = values[0];
+#pragma unroll
+  for (uint mask = wide_at_once; mask < team; mask *= 2) value += simd_shuffle_xor(value, mask);
+  return value;
+}
+
+template <typename T, uint rows, uint team>
+inline typename Each<rows>::Floats wide_scores(thread const Rows<rows, wide_steps>& all,
+                                               thread const Keys<rows>& keys, device const T* cache,
+                                               uint lane) {
+  using Floats = typename Each<rows>::Floats;
+  const uint first = lane / team * team, inside = lane % team;
+  Floats scores = Floats(0.0f);
+  for (uint start = 0; start < team; start += wide_at_once) {
+    float4 key[wide_at_once][2];
+#pragma unroll
+    for (uint k = 0; k < wide_at_once; ++k)
+      Access<8>::load(key[k], cache + keys.offsets[first + start + k].x + inside * 8);
+    Floats products[wide_at_once];
+#pragma unroll
+    for (uint k = 0; k < wide_at_once; ++k) {
+      products[k] = all.query[0] * key[k][0][0];
+#pragma unroll
+      for (uint i = 1; i < wide_steps; ++i)
+        products[k] = fma(all.query[i], Floats(key[k][i / 4][i % 4]), products[k]);
+    }
+    const Floats score = own_sum<team>(products, inside);
+    if (inside / wide_at_once * wide_at_once == start) scores = score;
+  }
+  return scores;
+}
+
+template <typename T, uint rows, uint team>
+inline void add_wide_values(thread Rows<rows, wide_steps>& all, thread const Keys<rows>& keys,
+                            device const T* cache, uint lane) {
+  using Floats = typename Each<rows>::Floats;
+  const uint first = lane / team * team, inside = lane % team;
+  for (uint start = 0; start < team; start += wide_at_once) {
+    float4 value[wide_at_once][2];
+#pragma unroll
+    for (uint k = 0; k < wide_at_once; ++k)
+      Access<8>::load(value[k], cache + keys.offsets[first + start + k].y + inside * 8);
+#pragma unroll
+    for (uint k = 0; k < wide_at_once; ++k) {
+      const Floats weight = keys.weights[first + start + k];
+#pragma unroll
+      for (uint i = 0; i < wide_steps; ++i)
+        all.sums[i] = fma(weight, Floats(value[k][i / 4][i % 4]), all.sums[i]);
+    }
+  }
+  simdgroup_barrier(mem_flags::mem_threadgroup);  // before the next keys take the place of these
+}
+
 // --- results -------------------------------------------------------------------------------------
+
+// The element that is a lane's i-th: with a team, eight neighbours each; else 32 apart.
+template <uint team>
+inline uint element(uint lane, uint i) {
+  return team ? lane % (team ? team : 1) * wide_steps + i : lane + lanes * i;
+}
 
 // The result of a row, or that of a part of its keys, which paged_attention_reduce takes.
 template <typename T>
@@ -366,7 +447,7 @@ inline void store_alone(Row row, State<float> state, thread const float* sums,
 }
 
 // One row, of which each simdgroup has seen some keys: added up in threadgroup memory.
-template <typename T, uint steps>
+template <typename T, uint steps, uint team>
 inline void store_merged(Row row, State<float> state, thread const float* own,
                          thread const Result<T>& result, constant Numbers& numbers, uint lane,
                          uint simd, uint simds, threadgroup float* sums,
@@ -376,19 +457,53 @@ inline void store_merged(Row row, State<float> state, thread const float* own,
   State<float> whole = {-INFINITY, 0.0f};
   for (uint i = 0; i < simds; ++i) whole = merge(whole, {states[i].x, states[i].y});
   const float factor = exp(state.largest - base_of(whole.largest));
-  for (uint i = 0; i < steps; ++i) sums[(simd * steps + i) * lanes + lane] = own[i] * factor;
+  constexpr uint room = team ? team * wide_steps : steps * lanes;
+  if (team == 0 || lane < team)
+    for (uint i = 0; i < steps; ++i) sums[simd * room + element<team>(lane, i)] = own[i] * factor;
   threadgroup_barrier(mem_flags::mem_threadgroup);
   for (uint at = simd * lanes + lane; at < numbers.size; at += simds * lanes) {
     float sum = 0.0f;
-    for (uint i = 0; i < simds; ++i) sum += sums[i * steps * lanes + at];
+    for (uint i = 0; i < simds; ++i) sum += sums[i * room + at];
     if (row.token < numbers.tokens) result.store(row, whole, at, sum, numbers);
   }
 }
 
 // --- kernels -------------------------------------------------------------------------------------
 
-// Threadgroups: parts, heads of keys, tiles of rows.
-template <typename T, typename C, uint rows, uint steps, bool whole>
+// What a lane knows of its rows before it has seen a key, and the keys that one of them sees.
+template <typename T, uint rows, uint steps, bool whole, uint team>
+inline uint2 begin_rows(thread Rows<rows, steps>& all, device const T* query,
+                        device const float* slopes, float query_scale, uint length, uint kv_head,
+                        thread const Tile& tile, constant Numbers& numbers, uint lane) {
+  uint begin = length, end = 0;
+  for (uint r = 0; r < rows; ++r) {
+    const Row row = row_of(tile.first_row + r, kv_head, length, tile, numbers);
+    const uint token = min(row.token, numbers.tokens - 1);
+    device const T* head =
+        query + token * numbers.strides.query_token + row.head * numbers.strides.query_head;
+#pragma unroll
+    for (uint i = 0; i < steps; ++i) {
+      const uint at = element<team>(lane, i);
+      const float value = whole || at < numbers.size ? float(head[at]) : 0.0f;
+      set_row(all.query[i], r, value * query_scale);
+    }
+    set_row(all.slope, r, numbers.has_slopes ? slopes[row.head] : 0.0f);
+    set_row(all.position, r, row.position);
+    set_row(all.begin, r, row.begin);
+    set_row(all.end, r, row.end);
+    begin = row.begin < row.end ? min(begin, row.begin) : begin;
+    end = max(end, row.end);
+  }
+  using Floats = typename Each<rows>::Floats;
+#pragma unroll
+  for (uint i = 0; i < steps; ++i) all.sums[i] = Floats(0.0f);
+  all.state = {Floats(-INFINITY), Floats(0.0f)};
+  return uint2(begin, end);
+}
+
+// Threadgroups: parts, heads of keys, tiles of rows. A `team` of 0 is no team: the lanes of a
+// simdgroup share a key.
+template <typename T, typename C, uint rows, uint steps, bool whole, uint team = 0>
 [[kernel, max_total_threads_per_threadgroup(most_threads)]] void paged_attention(
     device const T* query [[buffer(0)]], device const typename C::storage* key_cache [[buffer(1)]],
     device const typename C::storage* value_cache [[buffer(2)]],
@@ -415,50 +530,49 @@ template <typename T, typename C, uint rows, uint steps, bool whole>
   value_cache += kv_head * numbers.strides.value_head;
 
   Rows<rows, steps> all;
-  uint begin = length, end = 0;
   const float query_scale = numbers.scale * scale_at(key_scales, numbers.has_key_scales, kv_head);
-  for (uint r = 0; r < rows; ++r) {
-    const Row row = row_of(tile.first_row + r, kv_head, length, tile, numbers);
-    const uint token = min(row.token, numbers.tokens - 1);
-    float elements[steps];
-    load_head<Plain<T>, steps, whole>(
-        query + token * numbers.strides.query_token + row.head * numbers.strides.query_head,
-        numbers.size, lane, elements);
-    for (uint i = 0; i < steps; ++i) set_row(all.query[i], r, elements[i] * query_scale);
-    set_row(all.slope, r, numbers.has_slopes ? slopes[row.head] : 0.0f);
-    set_row(all.position, r, row.position);
-    set_row(all.begin, r, row.begin);
-    set_row(all.end, r, row.end);
-    begin = row.begin < row.end ? min(begin, row.begin) : begin;
-    end = max(end, row.end);
-  }
-  for (uint i = 0; i < steps; ++i) all.sums[i] = Floats(0.0f);
-  all.state = {Floats(-INFINITY), Floats(0.0f)};
-  begin = max(begin, group.x * numbers.part);
-  end = group.x + 1 < numbers.parts ? min(end, (group.x + 1) * numbers.part) : end;
+  const uint2 seen = begin_rows<T, rows, steps, whole, team>(all, query, slopes, query_scale,
+                                                             length, kv_head, tile, numbers, lane);
+  const uint begin = max(seen.x, group.x * numbers.part);
+  const uint end = group.x + 1 < numbers.parts ? min(seen.y, (group.x + 1) * numbers.part) : seen.y;
 
   Keys<rows> keys = {0, 0, false, offsets + simd * lanes, weights + simd * lanes};
   for (uint start = begin + simd * lanes; start < end; start += simds * lanes) {
     find_keys(keys, start, end, lane, table, numbers);
-    const Floats scores =
-        scores_of<C, rows, steps, whole>(all, keys, key_cache, numbers.size, lane);
+    Floats scores;
+    if constexpr (team > 0) {
+      scores = wide_scores<T, rows, team>(all, keys, key_cache, lane);
+    } else {
+      scores = scores_of<C, rows, steps, whole>(all, keys, key_cache, numbers.size, lane);
+    }
     weigh_keys(all, keys, scores, numbers.softcap, lane);
-    add_values<C, rows, steps, whole>(all, keys, value_cache, numbers.size, lane);
+    if constexpr (team > 0) {
+      add_wide_values<T, rows, team>(all, keys, value_cache, lane);
+    } else {
+      add_values<C, rows, steps, whole>(all, keys, value_cache, numbers.size, lane);
+    }
   }
 
   const Floats total = simd_sum(all.state.total);
   const float value_scale = scale_at(value_scales, numbers.has_value_scales, kv_head);
   const Result<T> result = {output, partial, states, sinks, value_scale, group.x};
+  if constexpr (team > 0) {
+#pragma unroll
+    for (uint i = 0; i < steps; ++i)
+#pragma unroll
+      for (uint mask = team; mask < lanes; mask *= 2)
+        all.sums[i] += simd_shuffle_xor(all.sums[i], mask);
+  }
   for (uint r = 0; r < rows; ++r) {
     const Row row = row_of(tile.first_row + r, kv_head, length, tile, numbers);
     const State<float> state = {of_row(all.state.largest, r), of_row(total, r)};
     float sums[steps];
     for (uint i = 0; i < steps; ++i) sums[i] = of_row(all.sums[i], r);
-    if (simds == 1) {
+    if (simds == 1 && team == 0) {
       store_alone<T, steps>(row, state, sums, result, numbers, lane);
     } else {
-      store_merged<T, steps>(row, state, sums, result, numbers, lane, simd, simds, shared_sums,
-                             shared_states);
+      store_merged<T, steps, team>(row, state, sums, result, numbers, lane, simd, simds,
+                                   shared_sums, shared_states);
     }
   }
 }
@@ -487,7 +601,8 @@ template <typename T>
 }
 INSTANTIATE(paged_attention_reduce)
 
-// --- instances: paged_attention_<rows>_<steps>_<whole or tail>_<dtype>_<dtype of the caches> -----
+// --- instances: paged_attention_<rows>_<steps>_<whole or tail>_<dtype>_<dtype of the caches>, and
+// paged_attention_<rows>_<lanes>_team_<dtype>_<dtype> ---------------------------------------------
 
 #define INSTANCE(name, ...) \
   template [[host_name(name)]] [[kernel]] decltype(__VA_ARGS__) __VA_ARGS__;
@@ -506,7 +621,18 @@ INSTANTIATE(paged_attention_reduce)
 #define CACHE(T, C, cache) \
   SHAPES(T, C, cache, 1)   \
   SHAPES(T, C, cache, 4)
+#define TEAM(T, rows, team)                                       \
+  INSTANCE("paged_attention_" #rows "_" #team "_team_" #T "_" #T, \
+           paged_attention<T, Plain<T>, rows, 8, true, team>)
+#define TEAMS(T) \
+  TEAM(T, 1, 8)  \
+  TEAM(T, 1, 16) \
+  TEAM(T, 1, 32) \
+  TEAM(T, 4, 8)  \
+  TEAM(T, 4, 16) \
+  TEAM(T, 4, 32)
 #define DTYPE(T)                    \
+  TEAMS(T)                          \
   CACHE(T, Plain<T>, #T)            \
   CACHE(T, Coded<E4m3>, "fp8_e4m3") \
   CACHE(T, Coded<E5m2>, "fp8_e5m2")

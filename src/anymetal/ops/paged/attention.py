@@ -16,6 +16,7 @@ import torch
 from anymetal.ops.declare import FLOATS, Arguments, Cost, on_call, operator, variants
 from anymetal.ops.declare.checks import MAX_ELEMENTS, check_dtype, check_shape, check_size
 from anymetal.ops.declare.kernel_file import SUFFIXES
+from anymetal.ops.declare.layout import aligned
 from anymetal.ops.paged.formats import (
     Scale,
     as_scale,
@@ -36,6 +37,7 @@ INDICES = (torch.int32, torch.int64)
 # Elements of a head that a lane has, in the kernels for whole simdgroups and in the others.
 _WHOLE_STEPS = (1, 2, 3, 4, 8)
 _TAIL_STEPS = (2, 4, 8)
+_EIGHT, _TEAMS = 8, (8, 16, 32)  # elements of a lane, and lanes that can share a key
 # More keys than any sequence has; positions that far apart still fit in 32 bits.
 _MOST_WINDOW = 2**30
 
@@ -286,9 +288,13 @@ class Launch:
         form = cache_format(NAME, call.key_cache, call.kv_cache_dtype)
         plain = form == SUFFIXES[query.dtype]
         variants.record(NAME, query.dtype, f"{strategy}_rows{rows}{'' if plain else f'_{form}'}", 1)
-        words = (NAME, rows, *_shape_words(call.size), SUFFIXES[query.dtype], form)
-        kernel = _paged_attention.kernels.kernel("_".join(map(str, words)), query.device)
         keys, values = self.caches()
+        shape = _shape_words(call.size)
+        eight = plain and choice.values.get("width", 1) == _EIGHT
+        if eight and _in_eights(call.size, keys, values):
+            shape = call.size // _EIGHT, "team"
+        words = (NAME, rows, *shape, SUFFIXES[query.dtype], form)
+        kernel = _paged_attention.kernels.kernel("_".join(map(str, words)), query.device)
         sinks = _or_nothing(call.sinks, query.device)
         value_scales = scales_for(call.v_scale, keys)
         partial, states = self._room(parts)
@@ -375,6 +381,17 @@ def _shape_words(size: int) -> tuple[int, str]:
     if size % SIMDGROUP == 0 and size // SIMDGROUP in _WHOLE_STEPS:
         return size // SIMDGROUP, "whole"
     return next(steps for steps in _TAIL_STEPS if steps * SIMDGROUP >= size), "tail"
+
+
+def _in_eights(size: int, *caches: Tensor) -> bool:
+    """Whether every head of the caches can be read eight elements at a time by a team of lanes."""
+    steps = (stride for cache in caches for stride in cache.stride()[:-1])
+    return (
+        size // _EIGHT in _TEAMS
+        and size % _EIGHT == 0
+        and all(step % _EIGHT == 0 for step in steps)
+        and all(aligned(cache, _EIGHT) for cache in caches)
+    )
 
 
 def _dense_heads(tensor: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from anymetal.nouns import SIMDGROUP
 from anymetal.ops.declare import FLOATS, AnyOperator, Call, Cost, Gradients, operator, variants
 from anymetal.ops.declare.checks import check_dtype, check_like, check_shape, check_size
 from anymetal.ops.declare.kernel_file import SUFFIXES, kernel_file
-from anymetal.ops.declare.layout import row_stride
+from anymetal.ops.declare.layout import aligned, row_stride
 from anymetal.ops.quantised.quantize import (
     Quantized,
     check_device,
@@ -36,6 +36,7 @@ from anymetal.policy.policy import Choice, choose
 MATVEC = kernel_file("quantised/matvec.metal")
 MATMUL = kernel_file("quantised/matmul.metal")
 ACTIVATIONS = (None, "silu", "gelu", "gelu_tanh")
+_FOUR = 4
 
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
@@ -151,14 +152,30 @@ def _matvec(
     _check_split(choice, size, split)
     groups = -(-simdgroups * SIMDGROUP // size)
     kind = f"{kind_of(weights.offsets)}_{weights.bits}_{weights.group_size // SIMDGROUP}"
-    MATVEC.kernel(f"matvec_{kind}_{weights.instance(rows)}", rows.device)(
+    arguments = weights.arguments
+    wide = choice.values.get("width", 1) > 1 and _in_fours(rows, stride, weights, arguments)
+    name = "matvec_wide" if wide else "matvec"
+    MATVEC.kernel(f"{name}_{kind}_{weights.instance(rows)}", rows.device)(
         rows,
-        *weights.arguments,
+        *arguments,
         bias.contiguous() if bias is not None else rows,
         y,
         _numbers(weights, count, stride, bias, activation, split),
         threads=(groups * size, count),  # whole threadgroups
         group_size=(size, 1),
+    )
+
+
+def _in_fours(
+    x: Tensor, stride: int, weights: Weights, arguments: tuple[Tensor, Tensor, Tensor]
+) -> bool:
+    """Whether words, scales and activations can be read four at once, as `matvec_wide` does."""
+    whole_blocks = weights.columns % (SIMDGROUP * WORD_BITS // weights.bits) == 0
+    words, scales, _ = arguments
+    return (
+        whole_blocks
+        and stride % _FOUR == 0
+        and all(aligned(tensor, _FOUR) for tensor in (x, words, scales))
     )
 
 

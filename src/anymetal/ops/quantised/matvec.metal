@@ -34,8 +34,62 @@ inline float with_group(float before, uint word, uint first, thread const float*
   return fma(total, scale, before);
 }
 
-// `chunks` of 32 weights are a group.
-template <typename T, typename S, typename Kind, uint bits, uint chunks>
+constant constexpr uint blocks_at_once = 4;
+
+// The scales of a block from `at` on, in one access.
+template <typename S, uint count>
+inline float scale_of(device const S* scales, uint at, uint which) {
+  if constexpr (count == 1) {
+    return float(scales[at]);
+  } else {
+    return float(reinterpret_cast<device const vec<S, count>*>(scales + at)[0][which]);
+  }
+}
+
+// Adds four blocks from `first` on to the sums of all rows. Eight lanes share a block: a lane has
+// four neighbouring words, and activations, of it.
+template <typename Kind, uint bits, uint chunks, typename T, typename S, typename Offset>
+inline void add_blocks(thread float* totals, uint first, device const T* x,
+                       thread const Row<S, Offset>* row, uint exponent, uint lane) {
+  constexpr uint groups = Packed<bits>::chunks / chunks;
+  constexpr uint together = groups < 4 ? groups : 4;  // scales of an access
+  const uint block = first + lane / 8, inside = lane % 8 * 4;
+  x += block * Packed<bits>::columns + inside;
+  uint4 words[rows_of_simdgroup];
+#pragma unroll
+  for (uint r = 0; r < rows_of_simdgroup; ++r)
+    words[r] = *reinterpret_cast<device const uint4*>(row[r].words + block * 32 + inside);
+#pragma unroll
+  for (uint g = 0; g < groups; ++g) {
+    float4 values[chunks];
+    float sum = 0.0f;
+#pragma unroll
+    for (uint i = 0; i < chunks; ++i) {
+      const float4 value = Width<4>::load(x + (g * chunks + i) * 32);
+      if (Kind::shifted) sum += sum_of(value);
+      values[i] = value * Packed<bits>::placed_factor(g * chunks + i);
+    }
+    const uint at = block * groups + g;
+#pragma unroll
+    for (uint r = 0; r < rows_of_simdgroup; ++r) {
+      float total = 0.0f;
+#pragma unroll
+      for (uint i = 0; i < chunks; ++i)
+#pragma unroll
+        for (uint j = 0; j < 4; ++j)
+          total = fma(Packed<bits>::placed_code(words[r][j], g * chunks + i, exponent),
+                      values[i][j], total);
+      const float scale = scale_of<S, together>(row[r].scales, at - g % together, g % together);
+      if (Kind::shifted)
+        totals[r] = fma(Kind::template shift<bits>(scale, row[r].offsets + at), sum, totals[r]);
+      totals[r] = fma(total, scale, totals[r]);
+    }
+  }
+}
+
+// `chunks` of 32 weights are a group. With `wide` most blocks are read four at once, 16 bytes of
+// words a lane: rows have whole blocks, and activations and scales are aligned to four.
+template <typename T, typename S, typename Kind, uint bits, uint chunks, bool wide>
 [[kernel]] void matvec(device const T* x [[buffer(0)]], device const uint* words [[buffer(1)]],
                        device const S* scales [[buffer(2)]],
                        device const typename Kind::template Offset<S>* offsets [[buffer(3)]],
@@ -51,7 +105,7 @@ template <typename T, typename S, typename Kind, uint bits, uint chunks>
   const uint split = numbers.split, part = simd % split;
   const uint first = (group.x * (simdgroups / split) + simd / split) * rows_of_simdgroup;
   const uint rows = numbers.rows, columns = numbers.columns;
-  x += group.y * numbers.stride + lane;
+  x += group.y * numbers.stride;
 
   // Past the last row, the last one is read again, and its result dropped.
   Row<S, Offset> row[rows_of_simdgroup];
@@ -64,7 +118,16 @@ template <typename T, typename S, typename Kind, uint bits, uint chunks>
 
   float totals[rows_of_simdgroup] = {};
   const uint blocks = columns / Packed<bits>::columns;
-  for (uint block = part; block < blocks; block += split) {
+  uint done = 0;
+  if (wide) {
+    done = blocks / blocks_at_once * blocks_at_once;
+    // The exponent in a register and not in the code: then taking a code out is one instruction.
+    const uint exponent = placed_exponent | (numbers.split >> 31);
+    for (uint block = part * blocks_at_once; block < done; block += split * blocks_at_once)
+      add_blocks<Kind, bits, chunks>(totals, block, x, row, exponent, lane);
+  }
+  x += lane;
+  for (uint block = done + part; block < blocks; block += split) {
     float values[Packed<bits>::chunks];
     float sums[groups] = {};
 #pragma unroll
@@ -172,11 +235,14 @@ template <typename T, typename S, typename Kind, uint bits>
   }
 }
 
-// --- instances: matvec_<kind>_<bits>_<chunks of a group>_<activations>_<scales> -----------------
+// --- instances: matvec[_wide]_<kind>_<bits>_<chunks of a group>_<activations>_<scales> -----------
 
-#define MATVEC(Kind, name, T, S, bits, chunks)                                           \
-  template [[host_name("matvec_" #name "_" #bits "_" #chunks "_" #T "_" #S)]] [[kernel]] \
-  decltype(matvec<T, S, Kind, bits, chunks>) matvec<T, S, Kind, bits, chunks>;
+#define MATVEC_INSTANCE(Kind, name, T, S, bits, chunks, word, wide)                 \
+  template [[host_name(word #name "_" #bits "_" #chunks "_" #T "_" #S)]] [[kernel]] \
+  decltype(matvec<T, S, Kind, bits, chunks, wide>) matvec<T, S, Kind, bits, chunks, wide>;
+#define MATVEC(Kind, name, T, S, bits, chunks)                      \
+  MATVEC_INSTANCE(Kind, name, T, S, bits, chunks, "matvec_", false) \
+  MATVEC_INSTANCE(Kind, name, T, S, bits, chunks, "matvec_wide_", true)
 #define MATVEC_OF_EACH_GROUP(Kind, name, T, S) \
   MATVEC(Kind, name, T, S, 4, 1)               \
   MATVEC(Kind, name, T, S, 4, 2)               \

@@ -11,6 +11,9 @@
 //   Affine     a bias:          scale * code + bias
 #pragma once
 #include "shared/activations.h"
+#include "shared/vectors.h"
+
+constant constexpr uint placed_exponent = 0x4b000000u;  // of floats from 2^23 on, which are whole
 
 template <uint bits>
 struct Packed {
@@ -32,10 +35,10 @@ struct Packed {
   // code - middle times 2^at, exactly, where a code stands `at` bits high in its half of the word:
   // bits of a mantissa are a number without a conversion, which many GPUs do slowly.
   static uint height(uint i) { return bits * i % 16; }
-  static float placed_code(uint word, uint i) {
+  static float placed_code(uint word, uint i, uint exponent = placed_exponent) {
     const uint half_of_word = bits * i < 16 ? word : word >> 16;
     const uint mantissa = half_of_word & (largest << height(i));
-    return as_type<float>(0x4b000000u | mantissa) - float(0x800000u + (middle << height(i)));
+    return as_type<float>(exponent | mantissa) - float(0x800000u + (middle << height(i)));
   }
   // What takes the 2^at away again.
   static float placed_factor(uint i) { return 1.0f / float(1u << height(i)); }

@@ -113,15 +113,16 @@ template <typename A, typename Y, typename Step, uint steps, bool vectors>
 
 // A threadgroup a row, which stays in registers. With `eight` two steps of a thread are neighbours
 // and one access, and so is their result: the length is a multiple of 8, rows are aligned to that.
-template <typename A, typename Y, typename Step, uint steps, bool vectors, bool eight>
-[[kernel]] void single_group(device const A* a [[buffer(0)]], device const A* b [[buffer(1)]],
-                             device Y* y [[buffer(2)]], constant ReducedRows& rows [[buffer(3)]],
-                             uint2 group [[threadgroup_position_in_grid]],
-                             uint in_group [[thread_index_in_threadgroup]],
-                             uint2 threads [[threads_per_threadgroup]],
-                             uint lane [[thread_index_in_simdgroup]],
-                             uint simd [[simdgroup_index_in_threadgroup]],
-                             uint simds [[simdgroups_per_threadgroup]]) {
+// With `again` only a stays in registers and b is read twice, the second time from a cache; it is
+// not const then, since a compiler that knew that it stays as it is would keep it.
+template <typename A, typename Y, typename Step, uint steps, bool vectors, bool eight,
+          bool again = false>
+[[kernel]] void single_group(
+    device const A* a [[buffer(0)]], device conditional_t<again, A, const A>* b [[buffer(1)]],
+    device Y* y [[buffer(2)]], constant ReducedRows& rows [[buffer(3)]],
+    uint2 group [[threadgroup_position_in_grid]], uint in_group [[thread_index_in_threadgroup]],
+    uint2 threads [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]], uint simds [[simdgroups_per_threadgroup]]) {
   threadgroup float2 partial[32];
   a += group.y * rows.strides[0];
   b += group.y * rows.strides[1];
@@ -170,15 +171,18 @@ template <typename A, typename Y, typename Step, uint steps, bool vectors, bool 
     for (uint i = 0; i < steps; i += 2) {
       const uint at = (i / 2 * threads.x + in_group) * 8;
       if (at >= rows.columns) break;
+      if (again) Access<8>::load(second + i, b + at);
       Eight::store(y + at, Step::held_result(state, first[i], second[i]),
                    Step::held_result(state, first[i + 1], second[i + 1]));
     }
     return;
   }
 #pragma unroll
-  for (uint i = 0; i < steps; ++i)
-    store_four<vectors>(y, four_of<vectors>(i, in_group, threads.x, rows.columns),
-                        Step::held_result(state, first[i], second[i]));
+  for (uint i = 0; i < steps; ++i) {
+    const Four at = four_of<vectors>(i, in_group, threads.x, rows.columns);
+    if (again) second[i] = load_four<vectors>(b, at, Step::outside());
+    store_four<vectors>(y, at, Step::held_result(state, first[i], second[i]));
+  }
 }
 
 // The state of one thread's part of a row, read once.
@@ -335,6 +339,14 @@ template <typename A, typename Y, typename Step>
 #define EIGHT(op, Step, A)                                                                   \
   INSTANCE(op "_single_group_4_vec8_" #A "_" #A, single_group<A, A, Step<A>, 4, true, true>) \
   INSTANCE(op "_single_group_8_vec8_" #A "_" #A, single_group<A, A, Step<A>, 8, true, true>)
+// The second tensor read twice, where a row is long.
+#define AGAIN(op, Step)                                                   \
+  INSTANCE(op "_single_group_8_again_vec4_float_float",                   \
+           single_group<float, float, Step<float>, 8, true, false, true>) \
+  INSTANCE(op "_single_group_8_again_vec8_half_half",                     \
+           single_group<half, half, Step<half>, 8, true, true, true>)     \
+  INSTANCE(op "_single_group_8_again_vec8_bfloat_bfloat",                 \
+           single_group<bfloat, bfloat, Step<bfloat>, 8, true, true, true>)
 #define REDUCE(op, Step, A)                                                         \
   INSTANCE(op "_two_phase_reduce_vec4_" #A, two_phase_reduce<A, Step<float>, true>) \
   INSTANCE(op "_two_phase_reduce_scalar_" #A, two_phase_reduce<A, Step<float>, false>)

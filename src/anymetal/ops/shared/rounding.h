@@ -24,3 +24,19 @@ inline bfloat rounded<bfloat>(float value, thread const Rounding& rounding, uint
   const uint bits = as_type<uint>(value) + (random & 0xFFFFu);
   return bfloat(as_type<float>(bits & 0xFFFF0000u));
 }
+
+// The same for one element or four neighbouring ones.
+template <typename T>
+inline void store_rounded(device T* to, float value, thread const Rounding& rounding, uint tensor,
+                          uint i) {
+  *to = rounded<T>(value, rounding, tensor, i);
+}
+
+template <typename T>
+inline void store_rounded(device T* to, float4 value, thread const Rounding& rounding, uint tensor,
+                          uint i) {
+  vec<T, 4> all;
+#pragma unroll
+  for (uint j = 0; j < 4; ++j) all[j] = rounded<T>(value[j], rounding, tensor, i + j);
+  *reinterpret_cast<device vec<T, 4>*>(to) = all;
+}

@@ -1,8 +1,9 @@
 // A table of tensors: one launch for nine of them, each cut into chunks of equal length.
 //
 // A threadgroup takes a chunk, its threads neighbouring elements: every access is coalesced, no
-// tensor needs an alignment, and a chunk ends where its tensor does. Three buffers a tensor (what
-// is written, a gradient and float32 states) leave four of Metal's 31 for everything else.
+// tensor needs an alignment (but where a kernel takes four elements at once), and a chunk ends
+// where its tensor does. Three buffers a tensor (what is written, a gradient and float32 states)
+// leave four of Metal's 31 for everything else.
 #pragma once
 #include "shared/types.h"
 
@@ -71,3 +72,15 @@ inline Chunk chunk_of(constant Table<count> &table, uint index) {
   TABLE_INSTANCE(name, half, float, "half_float") \
   TABLE_INSTANCE(name, bfloat, bfloat, "bfloat")  \
   TABLE_INSTANCE(name, bfloat, float, "bfloat_float")
+
+// The same for kernels of one element a step, or of four: lengths divide by that, tensors and the
+// rows of their states are aligned to it. <name>_vec4_<dtype>.
+#define TABLE_INSTANCE_OF_WIDTH(name, T, G, width, suffix) \
+  template [[host_name(#name "_" suffix)]] [[kernel]]      \
+  decltype(name<T, G, width>) name<T, G, width>;
+#define TABLE_INSTANCES_OF_WIDTH(name, width, word)                    \
+  TABLE_INSTANCE_OF_WIDTH(name, float, float, width, word "float")     \
+  TABLE_INSTANCE_OF_WIDTH(name, half, half, width, word "half")        \
+  TABLE_INSTANCE_OF_WIDTH(name, half, float, width, word "half_float") \
+  TABLE_INSTANCE_OF_WIDTH(name, bfloat, bfloat, width, word "bfloat")  \
+  TABLE_INSTANCE_OF_WIDTH(name, bfloat, float, width, word "bfloat_float")

@@ -14,8 +14,8 @@ struct Team {
   uint simdgroups;  // of the threadgroup
 };
 
-// A place for each simdgroup, twice.
-constant constexpr uint scratch_places = 2 * most_simdgroups;
+// A place for each simdgroup, twice for sums and twice for pairs of sums.
+constant constexpr uint scratch_places = 4 * most_simdgroups;
 
 // The sum over the team, for every thread of it. All threads of the team must come here. Two sums
 // that follow each other must use different halves of `scratch` (0 and 1): then one barrier a sum
@@ -28,4 +28,15 @@ inline float team_sum(float value, thread const Team& team, threadgroup float* s
   if (team.lane == 0) scratch[team.simd] = sum;
   threadgroup_barrier(mem_flags::mem_threadgroup);
   return simd_sum(team.lane < team.simdgroups ? scratch[team.lane] : 0.0f);
+}
+
+// Two sums at once, in places of their own: another sum must come before the next pair.
+template <bool alone>
+inline float2 team_sums(float2 values, thread const Team& team, threadgroup float* scratch) {
+  const float2 sums = simd_sum(values);
+  if constexpr (alone) return sums;
+  threadgroup float2* places = reinterpret_cast<threadgroup float2*>(scratch + 2 * most_simdgroups);
+  if (team.lane == 0) places[team.simd] = sums;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  return simd_sum(team.lane < team.simdgroups ? places[team.lane] : float2(0.0f));
 }

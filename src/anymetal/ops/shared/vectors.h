@@ -71,6 +71,25 @@ struct Eight {
   }
 };
 
+// Elements as they lie in memory: those of 16 bits take half of the registers that floats do, until
+// they are needed.
+template <typename T, uint width>
+struct Lying {
+  using type = vec<T, width>;
+  static type load(device const T* from) { return *reinterpret_cast<device const type*>(from); }
+  static void read(thread float4* values, type from) { values[0] = float4(from); }
+};
+template <typename T>
+struct Lying<T, 8> {
+  static_assert(sizeof(T) == 2, "one access of 16 bytes");
+  using type = uint4;
+  static type load(device const T* from) { return *reinterpret_cast<device const uint4*>(from); }
+  static void read(thread float4* values, type from) {
+    values[0] = float4(as_type<vec<T, 4>>(from.xy));
+    values[1] = float4(as_type<vec<T, 4>>(from.zw));
+  }
+};
+
 // One access of one, four or eight elements, as vectors of up to four.
 template <uint width>
 struct Access {

@@ -7,6 +7,9 @@
 #pragma once
 #ifndef ANYMETAL_MACROS_ONLY
 #include <anymetal/math/bits.h>
+#if __has_include(<anymetal/reciprocal_root.h>)
+#include <anymetal/reciprocal_root.h>
+#endif
 
 #pragma float_control(precise, on, push)  // whatever the kernel's author chose
 
@@ -20,8 +23,12 @@ AM_INLINE float round(float x) { return __builtin_elementwise_round(x); }  // ti
 AM_INLINE float sqrt(float x) { return __builtin_elementwise_sqrt(x); }
 
 // 1 / sqrt(x). From double, no float's result falls so close to a tie that the second rounding
-// could be wrong (all mantissas were tried).
+// could be wrong (all mantissas were tried). A machine may have a faster form.
+#if __has_include(<anymetal/reciprocal_root.h>)
+AM_INLINE float rsqrt(float x) { return am_reciprocal_root(x); }
+#else
 AM_INLINE float rsqrt(float x) { return float(1.0 / __builtin_elementwise_sqrt(double(x))); }
+#endif
 
 AM_INLINE float divide(float x, float y) { return x / y; }
 AM_INLINE float fma(float a, float b, float c) { return __builtin_elementwise_fma(a, b, c); }
