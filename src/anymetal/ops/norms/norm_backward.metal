@@ -464,10 +464,9 @@ template <typename T>
 
 #define NORM_INSTANCE(text, ...) \
   template [[host_name(text)]] [[kernel]] decltype(__VA_ARGS__) __VA_ARGS__;
-#define HELD(name, N, sums, word, width, T)                                                       \
-  NORM_INSTANCE(name "_single_simdgroup_16_" word #T,                                             \
-                norm_held_backward<T, N, true, sums, 16, width>)                                  \
-  NORM_INSTANCE(name "_single_group_8_" word #T, norm_held_backward<T, N, false, sums, 8, width>) \
+#define HELD(name, N, sums, word, width, T)                      \
+  NORM_INSTANCE(name "_single_simdgroup_16_" word #T,            \
+                norm_held_backward<T, N, true, sums, 16, width>) \
   NORM_INSTANCE(name "_single_group_16_" word #T, norm_held_backward<T, N, false, sums, 16, width>)
 #define NORM(name, N, word, width, T)                                          \
   HELD(#name, N, false, word, width, T)                                        \
@@ -481,14 +480,13 @@ template <typename T>
   NORM(group_norm_backward, Group, word, width, T)             \
   NORM_INSTANCE("column_sums_" word #T, column_sums<T, width>) \
   NORM_INSTANCE("channel_sums_" word #T, channel_sums<T, width>)
-#define NORMS_OF_TYPE(T)                                                        \
-  NORMS("vec4_", 4, T)                                                          \
-  NORMS("scalar_", 1, T) NORM_INSTANCE("parameter_sums_" #T, parameter_sums<T>) \
+#define NORMS_OF_TYPE(T)                                 \
+  NORMS("vec4_", 4, T)                                   \
+  NORMS("scalar_", 1, T)                                 \
+  NORM_INSTANCE("parameter_sums_" #T, parameter_sums<T>) \
       NORM_INSTANCE("shared_parameter_sums_" #T, shared_parameter_sums<T>)
 // 16 bytes an access, the next row on its way or the gradient read again.
 #define BLOCKS(name, N, mode, ahead, word, width, T)                     \
-  NORM_INSTANCE(name "_backward_sums_single_group_8_" mode "_" word #T,  \
-                norm_blocks_backward<T, N, ahead, 8, width>)             \
   NORM_INSTANCE(name "_backward_sums_single_group_16_" mode "_" word #T, \
                 norm_blocks_backward<T, N, ahead, 16, width>)
 #define BLOCKS_OF_TYPE(word, width, T)                       \

@@ -213,8 +213,7 @@ class Norm:
             words = f"{words}_{plan.kernel}"
             sums = found.kept if found.sums is None else found.sums
             if in_blocks and width == widest:
-                ahead = plan.team <= plan.choice.values["ahead"]
-                words = f"{words}_{'ahead' if ahead else 'again'}"
+                words = f"{words}_{'ahead' if plan.choice.values['ahead'] else 'again'}"
             _kernel(BACKWARD, words, width, x)(
                 *tensors, dx, found.kept, sums, sizes, **replace(plan, rows=sizes.blocks).shape
             )
@@ -236,8 +235,8 @@ class Norm:
 
     def _in_blocks(self, plan: Plan, sizes: Sizes) -> bool:
         """Whether the policy wants the kernels for blocks of rows, and there is one."""
-        wanted = plan.strategy == "single_group" and plan.choice.values.get("ahead", 0) > 0
-        return wanted and (self.kind == "layer_norm" or not sizes.has_bias)
+        most = plan.choice.values.get("blocks", 0) if plan.strategy == "single_group" else 0
+        return plan.team <= most and (self.kind == "layer_norm" or not sizes.has_bias)
 
     def _rows_of_block(self, tensor: Tensor, team: int = 0) -> int:
         """Rows that are added up before their sum is written. With `max_threads`, no more blocks
