@@ -484,7 +484,7 @@ template <typename T>
   NORMS("vec4_", 4, T)                                   \
   NORMS("scalar_", 1, T)                                 \
   NORM_INSTANCE("parameter_sums_" #T, parameter_sums<T>) \
-      NORM_INSTANCE("shared_parameter_sums_" #T, shared_parameter_sums<T>)
+  NORM_INSTANCE("shared_parameter_sums_" #T, shared_parameter_sums<T>)
 // 16 bytes an access, the next row on its way or the gradient read again.
 #define BLOCKS(name, N, mode, ahead, word, width, T)                     \
   NORM_INSTANCE(name "_backward_sums_single_group_16_" mode "_" word #T, \
