@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import logging
 import os
 import random
 import re
@@ -39,6 +40,7 @@ _GOOD = ("equal", "NaN signs", "close")
 def main() -> int:
     options = parse_arguments()
     os.environ.setdefault("ANYMETAL_CACHE_DIR", str(wheels.FOLDER / "cache"))
+    logging.getLogger("anymetal.kernel").setLevel(logging.CRITICAL)  # MLX's powers tell much
     if options.page:
         from parity.page import write_page  # noqa: PLC0415  (torch is not needed before)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import re
 from collections import Counter
@@ -191,7 +190,6 @@ def judge_results(
 
     Of kernels that are not `launched` the arguments are all that is compared.
     """
-    logging.getLogger("anymetal.kernel").setLevel(logging.CRITICAL)  # MLX's powers tell much
     for group in batches(names):
         try:
             compiler = Compiler(source_of(group))

@@ -52,7 +52,7 @@ SAMPLED = {
     r"tests/checker/test_bad_kernels\.py::test_findings_as_the_comment_says": 2,
     r"tests/learn/test_examples\.py::test_example_on_the_cpu": 3,
     r"tests/fuzz/test_fuzz\.py::test_(engine_agrees|checker_agrees|the_checker)": 2,
-    r"tests/linalg/test_linalg_operators\.py::test_(health|virtual_mps)": 3,
+    r"tests/linalg/test_linalg_operators\.py::test_(health|virtual_mps)": 5,
     r"tests/linalg/test_linalg_gradients\.py::test_compiled_function": 2,
     r"tests/msl/test_types\.py::test_every_swizzle": 2,
     r"tests/ops/test_gpu_shapes\.py::": 3,
@@ -64,7 +64,7 @@ SAMPLED = {
     r"tests/ops/test_attention\.py::test_(masked_rows|wide_heads|two_phases)": 3,
     r"tests/ops/test_engines\.py::test_engines_agree": 2,
     r"tests/ops/test_norm\.py::test_(every_strategy|equal_elements|group_norm_strategies)": 3,
-    r"tests/ops/test_(softmax|paged)\.py::test_each_strategy": 2,
+    r"tests/ops/test_(softmax|paged)\.py::test_each_strategy": 3,
     r"tests/ops/test_quant\.py::test_product_is_within": 2,
     r"tests/overrides/test_override_samples\.py::test_samples": 2,
 }

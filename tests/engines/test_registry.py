@@ -27,8 +27,11 @@ class OnlyF(ThreadEngine):
     """Runs kernels called f, and counts them."""
 
     name = "only_f"
-    target = replace(ThreadEngine.target, name="f")
     compiled = 0
+
+    @property
+    def target(self) -> Target:
+        return replace(super().target, name="f")
 
     def compile(self, program: Program, *, patient: bool = False) -> Any:
         if program.name != "f":
