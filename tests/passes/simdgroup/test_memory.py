@@ -23,7 +23,7 @@ from anymetal.machine.layout import Simdgroup, Thread
 from anymetal.machine.table import offset_of
 from anymetal.passes.simdgroup import exchange
 from anymetal.passes.simdgroup.graph import NotVectorisable
-from anymetal.passes.simdgroup.memory import mangled
+from anymetal.passes.simdgroup.values import mangled
 
 COPY = f"""{BUFFERS}{INDEX}
   %p = getelementptr float, ptr %in, i64 %i
@@ -223,7 +223,7 @@ def test_bytes_of_lanes_that_are_not_there_come_from_a_spare_place() -> None:
 
 
 @pytest.mark.parametrize("bits", [8, 16])
-def test_small_elements_of_some_lanes_are_taken_out_of_words_and_stored_in_turn(bits: int) -> None:
+def test_small_elements_of_some_lanes_are_moved_one_by_one_beside_the_kernel(bits: int) -> None:
     size = bits // 8
     body = f"""{VARYING}
   %j = zext i32 %x to i64
@@ -234,7 +234,7 @@ def test_small_elements_of_some_lanes_are_taken_out_of_words_and_stored_in_turn(
   store i{bits} %z, ptr %q, align {size}
   ret void"""
     text = vectorised(body, PARTIAL)
-    assert "gather.v32i32" in text and "@llvm.cttz.i32" in text
+    assert f"@am.load.i{bits}.{size}(" in text and f"@am.store.i{bits}.{size}(" in text
     order = [(7 * lane + 3) % 32 for lane in range(32)]
     given = _bytes(order)
     for threads in (1, 9, 32):

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from anymetal.ir import I8, I64, PTR, Instruction, Integer, Operand, Parts, array, constant, i32
 from anymetal.passes.simdgroup.facts import WIDTH, Facts
 from anymetal.passes.simdgroup.kernel import Kernel
-from anymetal.passes.simdgroup.memory import mangled
 from anymetal.passes.simdgroup.rules import END_OF_GROUP, THREADGROUP_MEMORY
 from anymetal.passes.simdgroup.serial import Serial
-from anymetal.passes.simdgroup.values import Code, Value, vector_type
+from anymetal.passes.simdgroup.values import Code, Value, mangled, vector_type
 
 _PLAIN = frozenset(("add", "sub", "and", "or", "xor", "fadd", "fsub"))
 _COMPARED = {"max": "sgt", "min": "slt", "umax": "ugt", "umin": "ult"}

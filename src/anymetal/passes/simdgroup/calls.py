@@ -9,11 +9,10 @@ from anymetal.passes.lower.machine import STOP, TAKEN
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.lasting import WAIT
 from anymetal.passes.simdgroup.matrix import Matrices
-from anymetal.passes.simdgroup.memory import mangled
 from anymetal.passes.simdgroup.observers import Observers
 from anymetal.passes.simdgroup.rules import ACTIVE, LEADER, MEMORY_INTRINSICS, matrix_part
 from anymetal.passes.simdgroup.serial import Serial
-from anymetal.passes.simdgroup.values import Code, Value, vector_type
+from anymetal.passes.simdgroup.values import Code, Value, mangled, vector_type
 
 # One operation on every element, whatever the type.
 _ELEMENTWISE = frozenset(

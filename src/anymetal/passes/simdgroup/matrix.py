@@ -8,8 +8,6 @@ end only, are those of anymetal/matrix8x8.h.
 
 from __future__ import annotations
 
-import platform
-
 from anymetal.ir import (
     FLOAT,
     Block,
@@ -25,6 +23,7 @@ from anymetal.ir import (
     zero,
 )
 from anymetal.passes.simdgroup.facts import WIDTH
+from anymetal.passes.simdgroup.outlined import IN_REGISTERS
 from anymetal.passes.simdgroup.values import Code, Value, vector_type
 
 SIDE = 8
@@ -45,8 +44,6 @@ _LANES = {(_row(lane), _column(lane)): lane for lane in range(HALF)}
 
 _NAME = "am.matrix.product"
 _FMA = Signature(f"llvm.fma.v{HALF}f32", _HALF_TYPE, [Parameter(_HALF_TYPE)] * 3)
-# On x86, vectors in registers, as many as there are; elsewhere the usual convention does that.
-_CONVENTION = "x86_regcallcc" if platform.machine() in ("x86_64", "AMD64") else "ccc"
 _RESULT = structure(_WIDE, _WIDE)
 
 
@@ -64,7 +61,7 @@ class Matrices:
             if _NAME not in code.functions:
                 code.functions[_NAME] = _definition()
                 code.declarations[_FMA.name] = _FMA
-            code.kept[arguments] = code.call(_RESULT, _NAME, arguments, convention=_CONVENTION)
+            code.kept[arguments] = code.call(_RESULT, _NAME, arguments, convention=IN_REGISTERS)
         result = code.extract_value(_WIDE, code.kept[arguments], part)
         if kind is not FLOAT:
             result = code.cast("fptrunc", result, vector_type(kind))
@@ -98,7 +95,7 @@ def _definition() -> Function:
         _NAME,
         _RESULT,
         parameters,
-        words=("internal", _CONVENTION),
+        words=("internal", IN_REGISTERS),
         attributes=("noinline", "nounwind", "memory(none)"),
     )
     function = Function(signature)

@@ -7,10 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from anymetal.ir import (
-    BFLOAT,
-    DOUBLE,
-    FLOAT,
-    HALF,
     I1,
     I8,
     I32,
@@ -21,7 +17,6 @@ from anymetal.ir import (
     Integer,
     Operand,
     Type,
-    Vector,
     boolean,
     constant,
     i32,
@@ -31,11 +26,18 @@ from anymetal.ir import (
     vector,
     zero,
 )
-from anymetal.passes.simdgroup import exchange, fours, small
+from anymetal.passes.simdgroup import exchange, fours, outlined
 from anymetal.passes.simdgroup.facts import WIDTH, Lanes
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.together import Stretch, is_invariant, stretch_of
-from anymetal.passes.simdgroup.values import ALL_LANES, INVARIANT, Code, Value, vector_type
+from anymetal.passes.simdgroup.values import (
+    ALL_LANES,
+    INVARIANT,
+    Code,
+    Value,
+    mangled,
+    vector_type,
+)
 from anymetal.passes.simdgroup.wide import QUAD, Wide, fits
 
 _NO_MARK: dict[str, str] = {}
@@ -77,7 +79,6 @@ class Memory:
     def __init__(self, code: Code) -> None:
         self._code = code
         self._spare: Operand | None = None
-        self._scattering = small.Scattering(code)
         self._wide = Wide(code)
 
     # ---- from instructions -------------------------------------------------------------------
@@ -310,7 +311,30 @@ class Memory:
 
     def load_together(self, accesses: list[Access]) -> list[Value]:
         """Strided loads that cover a stretch of memory: one wide load, and a shuffle each."""
-        return self._or_gathers(accesses, lambda: self._stretch_load(accesses))
+        stretch, condition = self._stretch(accesses), accesses[0].address.condition
+        assert stretch is not None
+        if condition is None or not stretch.is_in_turn:
+            return self._or_gathers(accesses, lambda: self._stretch_load(accesses))
+        code, first = self._code, replace(accesses[0], align=_common_align(accesses))
+        is_fours = self._is_fours(stretch, first.type)
+        length = fours.PIECE if is_fours else stretch.count
+        kind = vector(length, first.type)
+        variables = [code.variable(kind) for _ in range(stretch.count // length)]
+
+        def keep(runs: list[Operand]) -> None:
+            for run, variable in zip(runs, variables, strict=True):
+                code.store(run, variable)
+
+        def slow() -> None:
+            lowest = stretch.in_order(accesses)[0]
+            places = code.vector(lowest.address)
+            count, align = len(accesses), first.align
+            whole = outlined.loaded(code, first.type, count, places, first.mask, align)
+            keep(fours.pieces_of(code, whole) if is_fours else [whole])
+
+        code.either(condition, lambda: keep(self._runs(first, stretch)), slow)
+        runs = [code.load(kind, variable) for variable in variables]
+        return [code.varying(loaded) for loaded in self._taken(first.type, stretch, runs)]
 
     def _or_gathers(self, accesses: list[Access], load: Callable[[], list[Operand]]) -> list[Value]:
         """Loads in a fast way where the pattern of the addresses holds."""
@@ -340,10 +364,19 @@ class Memory:
         stretch = self._stretch(accesses)
         assert stretch is not None
         first = replace(accesses[0], align=_common_align(accesses))
-        if self._is_fours(stretch, first.type):
-            parts = fours.apart(self._code, self._sixteens(first, stretch))
+        return self._taken(first.type, stretch, self._runs(first, stretch))
+
+    def _runs(self, access: Access, stretch: Stretch) -> list[Operand]:
+        """What lies in a stretch of memory; a float4 of each lane in vectors of 16."""
+        if self._is_fours(stretch, access.type):
+            return self._sixteens(access, stretch)
+        return [self._run_load(access, stretch, number) for number in range(len(stretch.starts))]
+
+    def _taken(self, kind: Type, stretch: Stretch, runs: list[Operand]) -> list[Operand]:
+        """What each access takes of it."""
+        if self._is_fours(stretch, kind):
+            parts = fours.apart(self._code, runs)
             return [parts[elements[0]] for elements in stretch.taken]
-        runs = [self._run_load(first, stretch, number) for number in range(len(stretch.starts))]
         whole = self._code.concatenated(runs)
         return [self._code.picked(whole, elements) for elements in stretch.taken]
 
@@ -374,34 +407,39 @@ class Memory:
     def store_together(self, accesses: list[Access], values: list[Value]) -> None:
         """Strided stores that cover a stretch of memory: a shuffle, and one wide store."""
         code, condition = self._code, accesses[0].address.condition
-        for value in values:
-            code.vector(value)
-        if condition is None:
-            self._stretch_store(accesses, values)
-            return
+        stretch = self._stretch(accesses)
+        assert stretch is not None
+        runs = self._joined(stretch, values)
+        first = replace(accesses[0], align=_common_align(accesses))
+
+        def quick() -> None:
+            for number, run in enumerate(runs):
+                self._run_store(first, stretch, number, run)
 
         def slow() -> None:
+            if stretch.is_in_turn:
+                places = code.vector(stretch.in_order(accesses)[0].address)
+                outlined.store(code, len(accesses), runs[0], places, first.mask, first.align)
+                return
             for access, value in zip(accesses, values, strict=True):
                 self._scatter(access, value, rare=True)
 
-        self._code.either(condition, lambda: self._stretch_store(accesses, values), slow)
+        if condition is None:
+            quick()
+        else:
+            code.either(condition, quick, slow)
 
-    def _stretch_store(self, accesses: list[Access], values: list[Value]) -> None:
+    def _joined(self, stretch: Stretch, values: list[Value]) -> list[Operand]:
+        """Each run of a stretch, put together from what accesses bring."""
         code = self._code
-        stretch = self._stretch(accesses)
-        assert stretch is not None and stretch.owners is not None
-        first = replace(accesses[0], align=_common_align(accesses))
+        assert stretch.owners is not None
         vectors = [code.vector(value) for value in values]
-        if self._is_fours(stretch, first.type):
-            order = sorted(range(fours.FOUR), key=lambda number: stretch.taken[number][0])
-            joined = fours.joined(code, [vectors[number] for number in order])
-            self._run_store(first, stretch, 0, joined)
-            return
+        if self._is_fours(stretch, values[0].type):
+            return [fours.joined(code, stretch.in_order(vectors))]
         joined = code.concatenated(vectors)
         numbers = [number * WIDTH + lane for number, lane in stretch.owners]
-        for run in range(len(stretch.starts)):
-            part = numbers[run * stretch.length : (run + 1) * stretch.length]
-            self._run_store(first, stretch, run, code.picked(joined, part))
+        starts = range(0, stretch.count, stretch.length)
+        return [code.picked(joined, numbers[at : at + stretch.length]) for at in starts]
 
     def _run_store(self, access: Access, stretch: Stretch, number: int, value: Operand) -> None:
         place = self._place(access, stretch.starts[number])
@@ -421,26 +459,19 @@ class Memory:
 
     def _is_fours(self, stretch: Stretch, kind: Type) -> bool:
         """Whether each lane takes four neighbours of 4 bytes, and the next lane the next four."""
-        parts = sorted(elements[0] for elements in stretch.taken)
-        in_turn = all(
-            elements == tuple(range(elements[0], fours.FOUR * WIDTH, fours.FOUR))
-            for elements in stretch.taken
-        )
-        is_whole = len(stretch.starts) == 1 and parts == list(range(fours.FOUR))
-        return in_turn and is_whole and self._code.types.size(kind) == _WORD
+        is_four = len(stretch.taken) == fours.FOUR and stretch.is_in_turn
+        return is_four and self._code.types.size(kind) == _WORD
 
     def _gather(self, access: Access, *, rare: bool = False) -> Operand:
         """`rare`: where a faster form does not fit, which hardly happens."""
         code, wide = self._code, vector_type(access.type)
-        size = code.types.size(access.type)
-        if small.fits(size, access.align) and (rare or access.mask is not None):
-            code.extra_weight += small.GATHER_WEIGHT
-            return small.gathered(code, access.type, self._reachable(access)[0])
-        pointers, mask = self._reachable(access)
+        size, pointers = code.types.size(access.type), code.vector(access.address)
+        if rare or (size < _WORD and access.mask is not None):
+            return outlined.loaded(code, access.type, 1, pointers, access.mask, access.align)
         code.extra_weight += _lane_weight(size)
         name = f"llvm.masked.gather.{mangled(wide)}.v{WIDTH}p0"
         aligned = ((f"align {access.align}",), (), ())
-        arguments = [pointers, mask, zero(wide)]
+        arguments = [pointers, access.mask or ALL_LANES, zero(wide)]
         return code.declared_call(wide, name, arguments, attributes=aligned)
 
     def _odd_load(self, access: Access, odd: list[tuple[int, Integer]]) -> Value:
@@ -497,8 +528,15 @@ class Memory:
             return lambda: self._last_store(access, value)
         stretch = self._stretch([access])
         if stretch is not None and stretch.owners is not None:
-            return lambda: self._stretch_store([access], [value])
+            return lambda: self._stretch_store(access, value)
         return None
+
+    def _stretch_store(self, access: Access, value: Value) -> None:
+        stretch = self._stretch([access])
+        assert stretch is not None
+        aligned = replace(access, align=access.common_align)
+        for number, run in enumerate(self._joined(stretch, [value])):
+            self._run_store(aligned, stretch, number, run)
 
     def _contiguous_store(self, access: Access, value: Value) -> None:
         assert access.address.facts.offsets is not None
@@ -523,31 +561,16 @@ class Memory:
 
     def _scatter(self, access: Access, value: Value, *, rare: bool = False) -> None:
         code = self._code
-        written = code.vector(value)
+        written, pointers = code.vector(value), code.vector(access.address)
         size = code.types.size(access.type)
-        if size < _WORD and (rare or access.mask is not None):
-            code.extra_weight += small.SCATTER_WEIGHT
-            pointers = code.vector(access.address)
-            self._scattering.scatter(written, pointers, access.mask, access.align)
+        if rare or (size < _WORD and access.mask is not None):
+            outlined.store(code, 1, written, pointers, access.mask, access.align)
             return
-        pointers, mask = self._reachable(access)
         code.extra_weight += _lane_weight(size)
         name = f"llvm.masked.scatter.{mangled(written.type)}.v{WIDTH}p0"
         aligned = ((), (f"align {access.align}",), ())
-        code.declared_call(VOID, name, [written, pointers, mask], attributes=aligned)
-
-    def _reachable(self, access: Access) -> tuple[Operand, Operand]:
-        """Addresses of a gather or scatter, and its mask.
-
-        No processor gathers elements below 4 bytes, and LLVM would write a branch for each lane.
-        So inactive lanes get an address that is always valid, and no lane is masked off.
-        """
-        code = self._code
-        pointers = code.vector(access.address)
-        if access.mask is None or code.types.size(access.type) >= _WORD:
-            return pointers, access.mask or ALL_LANES
-        nowhere = code.splat(self._nowhere())
-        return code.select(access.mask, pointers, nowhere), ALL_LANES
+        arguments = [written, pointers, access.mask or ALL_LANES]
+        code.declared_call(VOID, name, arguments, attributes=aligned)
 
     def _nowhere(self) -> Operand:
         """Eight bytes that nobody looks at."""
@@ -578,13 +601,3 @@ def _odd_parts(kind: Type) -> list[tuple[int, Integer]]:
 def _is_contiguous(offsets: Lanes, size: int) -> bool:
     first = offsets[0]
     return all(offset == first + lane * size for lane, offset in enumerate(offsets))
-
-
-_LETTERS: dict[Type, str] = {FLOAT: "f32", DOUBLE: "f64", HALF: "f16", BFLOAT: "bf16", PTR: "p0"}
-
-
-def mangled(kind: Type) -> str:
-    """A type as it stands in an intrinsic's name."""
-    if isinstance(kind, Vector):
-        return f"v{kind.count}{mangled(kind.element)}"
-    return _LETTERS.get(kind, str(kind))

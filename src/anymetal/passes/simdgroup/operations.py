@@ -26,11 +26,11 @@ from anymetal.ir import (
     poison,
 )
 from anymetal.passes.simdgroup import exchange, transfer
-from anymetal.passes.simdgroup.facts import VARYING, ZERO, Facts, free_bits
+from anymetal.passes.simdgroup.facts import VARYING, ZERO, Facts, free_bits, wrap
 from anymetal.passes.simdgroup.facts import constant as constant_facts
 from anymetal.passes.simdgroup.graph import NotVectorisable
-from anymetal.passes.simdgroup.rules import Rules
-from anymetal.passes.simdgroup.values import Code, Exchanged, Value, vector_type
+from anymetal.passes.simdgroup.rules import Rules, is_bound
+from anymetal.passes.simdgroup.values import Code, Exchanged, Value, mangled, vector_type
 
 Compute = Callable[[], Operand]
 Agreed = Callable[[], tuple[Operand, bool]]
@@ -65,6 +65,8 @@ class Operations:
             return self.pointer(instruction, operands)
         if opcode in _PART_OPERATIONS:
             return self._parts(instruction, operands)
+        if is_bound(instruction):
+            return self._bounded(instruction, *operands)
         return None
 
     # ---- what all of them need ---------------------------------------------------------------
@@ -230,6 +232,42 @@ class Operations:
 
         return agreed
 
+    def _bounded(self, instruction: Instruction, left: Value, right: Value) -> Value | None:
+        """A pattern held at a bound: still one where no lane is beyond it."""
+        code, kind, callee = self._code, instruction.type, instruction.callee or ""
+        facts = transfer.bounded(instruction, left.facts, right.facts)
+        if not facts.is_pattern:
+            return None
+        pattern, bound = (right, left) if left.facts.is_uniform else (left, right)
+        within = self._within(callee, pattern, code.scalar(bound))
+        conditions = [within] if pattern.condition is None else [pattern.condition, within]
+
+        def compute() -> Operand:
+            wide = vector_type(kind)
+            name = f"{callee.rpartition('.')[0]}.{mangled(wide)}"
+            return code.declared_call(wide, name, [code.vector(left), code.vector(right)])
+
+        condition = self._all_of(conditions)
+        return Value(kind, facts, pattern.start, condition=condition, compute=compute)
+
+    def _within(self, callee: str, pattern: Value, bound: Operand) -> Operand:
+        """Whether all lanes are within a bound, and none has wrapped around.
+
+        No offset is negative: so the base must be small enough, and for a bound from below not
+        less than that.
+        """
+        code, kind, first = self._code, bound.type, pattern.start
+        assert isinstance(kind, Integer) and pattern.facts.offsets is not None
+        sign, highest, width = callee[len("llvm.")], max(pattern.facts.offsets), kind.bits
+        lowest = 0 if sign == "u" else -(1 << (width - 1))
+        if "max" in callee:
+            top = constant(kind, wrap(lowest + (1 << width) - 1 - highest, width))
+            last, other = top, code.icmp(f"{sign}ge", first, bound)
+        else:
+            last = code.sub(bound, constant(kind, highest))
+            other = code.icmp(f"{sign}ge", bound, constant(kind, lowest + highest))
+        return code.and_(other, code.icmp(f"{sign}le", first, last))
+
     def select(self, instruction: Instruction, condition: Value, yes: Value, no: Value) -> Value:
         code, kind, flags = self._code, yes.type, instruction.flags
         known = condition.facts.values
@@ -282,10 +320,15 @@ class Operations:
             return code.varying(compute())
         if facts.values is not None:
             return code.known(after, facts)
-        if opcode in ("zext", "sext") and not facts.sure:
+        if opcode in ("zext", "sext") and not self._is_exact(opcode, source):
             return self._extended(instruction, source, facts, compute)
         base = code.cast(opcode, source.start, after)
         return self._pattern(after, facts, base, [source], compute)
+
+    @staticmethod
+    def _is_exact(opcode: str, source: Value) -> bool:
+        assert isinstance(source.type, Integer)
+        return transfer.is_exact(opcode, source.facts, source.type.bits)
 
     def _extended(
         self, instruction: Instruction, source: Value, facts: Facts, compute: Compute

@@ -8,7 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from anymetal.ir import BINARY, CASTS, I32, PTR, Array, Instruction, Layout, Operand, Vector, i64
+from anymetal.ir import (
+    BINARY,
+    CASTS,
+    I1,
+    I32,
+    PTR,
+    Array,
+    Instruction,
+    Integer,
+    Layout,
+    Operand,
+    Vector,
+    i64,
+)
 from anymetal.machine.layout import Group, Simdgroup, Thread
 from anymetal.machine.table import offset_of, size_of
 from anymetal.nouns import MAX_GROUP_SIZE
@@ -187,10 +200,18 @@ class Rules:
         if place == "simd" and offset == ACTIVE and all_active and instruction.type is I32:
             return constant(-1)
         if place == "group" and instruction.type is I32:
-            if GROUP_POSITION <= offset < GROUP_SIZE:
-                return replace(UNIFORM, tag=("group_position", offset // 4))
-            if NOMINAL_SIZE <= offset < NOMINAL_SIZE + 12:
-                return replace(UNIFORM, tag=("group_size", (offset - NOMINAL_SIZE) // 4))
+            return self._group_part(offset)
+        return None
+
+    @staticmethod
+    def _group_part(offset: int) -> Facts | None:
+        if GROUP_POSITION <= offset < GROUP_SIZE:
+            return replace(UNIFORM, tag=("group_position", offset // 4))
+        sizes = replace(UNIFORM, limit=MAX_GROUP_SIZE + 1)
+        if GROUP_SIZE <= offset < GROUP_SIZE + 12:
+            return sizes
+        if NOMINAL_SIZE <= offset < NOMINAL_SIZE + 12:
+            return replace(sizes, tag=("group_size", (offset - NOMINAL_SIZE) // 4))
         return None
 
     def _variable(self, instruction: Instruction) -> Facts:
@@ -207,9 +228,18 @@ class Rules:
         callee = instruction.callee or ""
         if matrix_part(callee) is not None:
             return VARYING
+        if is_bound(instruction):
+            return transfer.bounded(instruction, *map(look, instruction.operands))
         if callee.startswith("llvm.") and not callee.startswith(MEMORY_INTRINSICS):
             return transfer.combine(*(look(operand) for operand in instruction.operands))
         return VARYING
+
+
+def is_bound(instruction: Instruction) -> bool:
+    """Whether an instruction is the lesser or the greater of two integers."""
+    if instruction.opcode != "call" or not isinstance(instruction.type, Integer):
+        return False
+    return instruction.type is not I1 and (instruction.callee or "").startswith(transfer.BOUNDS)
 
 
 def matrix_part(callee: str) -> int | None:

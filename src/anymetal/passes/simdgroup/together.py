@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from anymetal.ir import Instruction, Type
 from anymetal.passes.count.observe import OBSERVE
@@ -19,6 +20,7 @@ WIDEST_BYTES = 1024
 # Several runs are worth loading one by one if there are few: the rows of an 8x8 matrix, say.
 SHORTEST_RUN = 4
 RUNS = (2, 4, 8)
+T = TypeVar("T")
 Peek = Callable[[Instruction], Value | None]
 Place = Callable[[Instruction], tuple[str, int]]
 
@@ -48,6 +50,20 @@ class Stretch:
         }
         lanes = sum(len(elements) for elements in self.taken)
         return [owner[element] for element in range(self.count)] if len(owner) == lanes else None
+
+    def in_order(self, of: Sequence[T]) -> list[T]:
+        """What belongs to each access, by the element that the first lane takes."""
+        numbers = sorted(range(len(self.taken)), key=lambda number: self.taken[number][0])
+        return [of[number] for number in numbers]
+
+    @property
+    def is_in_turn(self) -> bool:
+        """Whether each lane takes neighbours, and the next lane those that follow."""
+        count, in_order = len(self.taken), self.in_order(self.taken)
+        return len(self.starts) == 1 and all(
+            elements == tuple(range(number, count * WIDTH, count))
+            for number, elements in enumerate(in_order)
+        )
 
 
 def stretch_of(accesses: Sequence[tuple[int, ...]], size: int) -> Stretch | None:

@@ -239,10 +239,16 @@ def cast(instruction: Instruction, source: Facts, source_kind: Type) -> Facts:
         negative = source.limit is None or source.limit > 1 << (before - 1)  # it may be
         return replace(UNIFORM, limit=None if negative else source.limit)
     if instruction.opcode in ("zext", "sext"):
-        bound = 1 << (before - (instruction.opcode == "sext"))
-        exact = source.limit is not None and source.limit <= bound and min(source.offsets) >= 0
+        exact = is_exact(instruction.opcode, source, before)
         return replace(source, sure=source.sure and exact, tag=None)
     return VARYING
+
+
+def is_exact(opcode: str, source: Facts, width: int) -> bool:
+    """Whether a pattern is the same one in a wider type, where it holds at all."""
+    bound = 1 << (width - (opcode == "sext"))
+    small = source.limit is not None and source.limit <= bound
+    return small and min(source.offsets or ZERO) >= 0
 
 
 _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
@@ -293,6 +299,26 @@ def select(condition: Facts, yes: Facts, no: Facts) -> Facts:
     if merged.is_varying:
         return merged
     return replace(merged, base=None, tag=None)
+
+
+BOUNDS = ("llvm.umin.", "llvm.smin.", "llvm.umax.", "llvm.smax.")
+
+
+def bounded(instruction: Instruction, left: Facts, right: Facts) -> Facts:
+    """Facts of the lesser or the greater of two integers.
+
+    Of a pattern and a bound for all lanes the result is the pattern, where no lane is beyond the
+    bound and none has wrapped around: an index held at the end of a row, say.
+    """
+    pattern, bound = (right, left) if left.is_uniform else (left, right)
+    if pattern.offsets is None or not bound.is_uniform or pattern.is_uniform:
+        return _all_or_nothing(left, right)
+    if min(pattern.offsets) < 0:
+        return VARYING
+    limit = pattern.limit
+    if limit is None and (instruction.callee or "").startswith("llvm.u"):
+        limit = 1 << (width_of(instruction.type) or 0)
+    return Facts(pattern.offsets, divisor=pattern.divisor, limit=limit, sure=False)
 
 
 @lru_cache(maxsize=1024)

@@ -7,6 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from anymetal.ir import (
+    BFLOAT,
+    DOUBLE,
+    FLOAT,
+    HALF,
     I1,
     I8,
     I32,
@@ -318,3 +322,13 @@ def lanes_operand(kind: Type, numbers: Sequence[int]) -> Operand:
         return constant(vector(len(numbers), kind), numbers[0])
     listed = ", ".join(str(literal_operand(kind, number)) for number in numbers)
     return Operand(vector(len(numbers), kind), f"<{listed}>")
+
+
+_LETTERS: dict[Type, str] = {FLOAT: "f32", DOUBLE: "f64", HALF: "f16", BFLOAT: "bf16", PTR: "p0"}
+
+
+def mangled(kind: Type) -> str:
+    """A type as it stands in an intrinsic's name."""
+    if isinstance(kind, Vector):
+        return f"v{kind.count}{mangled(kind.element)}"
+    return _LETTERS.get(kind, str(kind))
