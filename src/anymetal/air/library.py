@@ -14,6 +14,7 @@ from pathlib import Path
 from anymetal.errors import ToolchainError
 from anymetal.ir import Function, Module, parse
 from anymetal.msl import clang
+from anymetal.msl.contract import contract
 from anymetal.nouns import Dialect, Target
 from anymetal.store.cache import default_store, digest_of
 from anymetal.store.fingerprint import fingerprint
@@ -133,5 +134,7 @@ def family(name: str, target: Target, *, lines: bool) -> Family:
     result = clang.compile_to_ir(text, target, dialect=Dialect(), lines=lines)
     if not result.ok:
         raise ToolchainError(f"air/functions/{name}.h does not compile:\n{result.messages[:2000]}")
-    default_store().put("air", key, {}, result.output.encode())
-    return Family(parse(result.output))
+    module = parse(result.output)
+    contract(module)
+    default_store().put("air", key, {}, str(module).encode())
+    return Family(module)

@@ -25,6 +25,7 @@ from anymetal.machine.layout import WAIT_BITS, Wait, waits_for
 from anymetal.machine.shadow import LARGEST_CELL, Access
 from anymetal.msl import clang
 from anymetal.msl.compile import refuse_unset_constants
+from anymetal.msl.contract import contract
 from anymetal.nouns import Argument, Position, Program
 from anymetal.passes.check.debug_info import DebugInfo, Spot
 from anymetal.passes.check.instrument import Instrument, Instrumented
@@ -238,6 +239,7 @@ class Checked:
         inline_everything(raw)
         inlined = jit.inlined(str(raw))
         module = parse(inlined)
+        contract(module)
         refuse_unset_constants(program, module)
         refuse_large_frames(module, program)  # their shadows would be as large
         info = DebugInfo(module)

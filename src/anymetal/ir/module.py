@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from anymetal.ir.instruction import Instruction
@@ -301,6 +301,10 @@ class Module:
         """Takes out the globals whose names begin so."""
         self.parts = [p for p in self.parts if not (isinstance(p, str) and p.startswith(prefix))]
 
+    def remove_declarations(self, names: Container[str]) -> None:
+        """Takes out the declarations of these functions."""
+        self.parts = [part for part in self.parts if not _declares(part, names)]
+
     def replace(self, old: Function, new: Function) -> None:
         self.parts[self.parts.index(old)] = new
 
@@ -372,6 +376,11 @@ class Module:
 
     def __str__(self) -> str:
         return "\n".join([str(part) for part in self.parts]) + "\n"
+
+
+def _declares(part: str | Function, names: Container[str]) -> bool:
+    match = _DECLARED.match(part) if isinstance(part, str) else None
+    return match is not None and match.group(1).strip('"') in names
 
 
 def read_attributes(text: str) -> tuple[str, ...]:

@@ -85,6 +85,15 @@ class CastRewriter:
             )
 
 
+def rewrite_decltypes(tokens: TokenRange, edits: Edits) -> None:
+    """`decltype(a * b)` without the const that tells a product of vectors (anymetal/vector.h)."""
+    for index, text in enumerate(tokens.texts):
+        close = tokens.partner.get(index + 1) if text == "decltype" else None
+        if close is not None and "*" in tokens.texts[index:close] and tokens.text(close + 1) != "::":
+            edits.word(index, "__remove_cv(decltype")
+            edits.word(close, "))")
+
+
 _BEFORE_EXPRESSIONS = frozenset({"return", "case", "else", "do", "co_return"})
 
 

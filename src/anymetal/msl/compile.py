@@ -13,6 +13,7 @@ from anymetal.msl.arguments import (
     make_arguments,
     read_descriptions,
 )
+from anymetal.msl.contract import OPEN, contract, refuses_contraction
 from anymetal.msl.diagnostics import Problem, raise_problems
 from anymetal.msl.entry import entry_kernel, entry_text
 from anymetal.msl.holes import added_bytes
@@ -52,6 +53,9 @@ def compile_program(
         unit.raise_errors(result.messages)
     unit.refuse_conversions(result.messages)  # instances of a large library are seen here first
     module = parse(result.output)
+    fuses = not refuses_contraction(unit.text)
+    if optimise or not fuses:
+        contract(module, fuse=fuses)
     try:
         module = evaluate_initialisers(module)
     except UnknownValue as error:
@@ -90,7 +94,9 @@ def refuse_undefined(prepared: Prepared, entries: Sequence[EntryPoint], target: 
 
 def _undefined(module: Module, target: Target) -> list[str]:
     """The author's functions and variables that the kernel uses and nobody defines."""
-    functions = [name for name in module.declarations() if not name.startswith("llvm.")]
+    functions = [
+        name for name in module.declarations() if not name.startswith("llvm.") and name not in OPEN
+    ]
     variables = [
         one.name[1:]
         for one in module.globals.values()

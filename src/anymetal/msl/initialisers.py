@@ -13,8 +13,9 @@ import sys
 from pathlib import Path
 
 from anymetal import settings
-from anymetal.ir import Function, Global, Module, named_global
+from anymetal.ir import Function, Global, Module, named_global, parse
 from anymetal.ir.tokens import Reader
+from anymetal.msl.contract import OPEN, contract
 from anymetal.msl.spelling import author_name
 
 _CONSTRUCTORS = "@llvm.global_ctors"
@@ -67,8 +68,10 @@ def _evaluated(
     layout = module.layout()
     names = [author_name(variable.name[1:]) for variable in variables]
     _refuse_open_calls(module, needed, names)
+    extracted = parse(str(_extracted(module, variables, needed)))
+    contract(extracted)
     question = {
-        "ir": str(_extracted(module, variables, needed)),
+        "ir": str(extracted),
         "constructors": [name.removeprefix("@") for name in constructors],
         "sizes": {variable.name[1:]: layout.size(variable.type) for variable in variables},
     }
@@ -94,7 +97,7 @@ def _refuse_open_calls(module: Module, needed: list[Function], names: list[str])
     for function in needed:
         for call in function.instructions():
             callee = call.callee
-            if callee and callee not in defined and not callee.startswith("llvm."):
+            if callee and callee not in defined | OPEN and not callee.startswith("llvm."):
                 raise UnknownValue(names, "the code that computes it needs a running kernel")
 
 

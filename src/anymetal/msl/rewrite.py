@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from anymetal.msl import literals
 from anymetal.msl.address_spaces import erase_attributes, erase_spaces, keep_spaces
-from anymetal.msl.casts import CastRewriter
+from anymetal.msl.casts import CastRewriter, rewrite_decltypes
 from anymetal.msl.diagnostics import Problem, raise_problems
 from anymetal.msl.edits import Edits, Writer, spell_edited
 from anymetal.msl.marked_pointers import mark_pointers
@@ -76,6 +76,7 @@ class _Rewriter:
             erase_spaces(self.tokens, self.structure.functions, self.edits)
         literals.rewrite_literals(self.tokens, self.edits)
         CastRewriter(self.structure, self.edits).run()
+        rewrite_decltypes(self.tokens, self.edits)
         rewrite_swizzles(self.tokens, self.edits)
         self._functions(merger.dropped)
         self._inlining()

@@ -11,6 +11,14 @@ namespace metal {
 #define AM_FROM_UNPACKED(c, i) v.c
 #define AM_PACKED_COMPOUND(OP) \
   AM_VECTOR_INLINE constexpr packed_vec& operator OP##=(V b) & { return *this = V(*this) OP b; }
+#define AM_PACKED_SUM(OP)                                                \
+  AM_VECTOR_INLINE constexpr packed_vec& operator OP##=(const V & b) & { \
+    return *this = V(*this) OP b;                                        \
+  }                                                                      \
+  template <am_product_of<V> P>                                          \
+  AM_VECTOR_INLINE constexpr packed_vec& operator OP##=(P && b) & {      \
+    return *this = V(*this) OP static_cast<P&&>(b);                      \
+  }
 
 #define AM_PACKED_MEMBERS(N)                                                               \
   typedef T element_type;                                                                  \
@@ -42,8 +50,8 @@ namespace metal {
     if (__builtin_is_constant_evaluated()) return AM_COMPONENT_##N(i);                     \
     return (&x)[i];                                                                        \
   }                                                                                        \
-  AM_PACKED_COMPOUND(+)                                                                    \
-  AM_PACKED_COMPOUND(-)                                                                    \
+  AM_PACKED_SUM(+)                                                                         \
+  AM_PACKED_SUM(-)                                                                         \
   AM_PACKED_COMPOUND(*)                                                                    \
   AM_PACKED_COMPOUND(/)                                                                    \
   AM_PACKED_COMPOUND(%)                                                                    \
@@ -101,6 +109,7 @@ struct packed_vec<T, 4> : am_vector_operators<T, 4> {
 };
 
 #undef AM_PACKED_COMPOUND
+#undef AM_PACKED_SUM
 #undef AM_PACKED_MEMBERS
 
 }  // namespace metal

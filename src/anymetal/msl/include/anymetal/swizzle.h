@@ -43,10 +43,10 @@ struct am_components {
     (..., (vector[I] = value[place++]));
   }
 
-#define AM_COMPOUND_OF_COMPONENTS(OP)                          \
-  template <class U>                                           \
-  AM_VECTOR_INLINE constexpr void operator OP##=(const U& b) { \
-    set(value_type(vector[I]...) OP b);                        \
+#define AM_COMPOUND_OF_COMPONENTS(OP)                     \
+  template <class U>                                      \
+  AM_VECTOR_INLINE constexpr void operator OP##=(U&& b) { \
+    set(value_type(vector[I]...) OP static_cast<U&&>(b)); \
   }
   AM_COMPOUND_OF_COMPONENTS(+)
   AM_COMPOUND_OF_COMPONENTS(-)

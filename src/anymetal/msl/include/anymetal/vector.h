@@ -78,18 +78,89 @@ namespace metal {
 #define AM_E_BOTH(c) (a.c && b.c)
 #define AM_E_EITHER(c) (a.c || b.c)
 
+// Sums and products of vec<T, N>.
+template <class T, int N, bool = am_is_contracted<T>>
+struct am_vector_sums {
+  typedef vec<T, N> V;
+  static constexpr bool number = !__is_same(T, bool);
+
+  AM_ARITHMETIC(+, AM_E_ADD, (number))
+  AM_ARITHMETIC(-, AM_E_SUBTRACT, (number))
+  AM_ARITHMETIC(*, AM_E_MULTIPLY, (number))
+  AM_UNARY(+, V, AM_E_PLUS, (number))
+  AM_UNARY(-, V, AM_E_MINUS, (number))
+};
+
+// A product's type is const, and nothing else is: not what a function returns, nor `auto p = a *
+// b`. So an operand that is a constant temporary stands in the text as a product, negated or not.
+template <class P, class V>
+concept am_product_of = __is_same(P, const V);
+
+#define AM_SUM(OP, E, NAME)                                                                   \
+  AM_VECTOR_INLINE friend constexpr V operator OP(const V& left, const V& right) {            \
+    const V a = left, b = right;                                                              \
+    AM_PER_COMPONENT(V, E)                                                                    \
+  }                                                                                           \
+  template <am_product_of<V> P>                                                               \
+  AM_VECTOR_INLINE friend constexpr V operator OP(P&& a, const V& right) {                    \
+    const V b = right;                                                                        \
+    AM_PER_COMPONENT(V, AM_E_LEFT_##NAME)                                                     \
+  }                                                                                           \
+  template <am_product_of<V> P>                                                               \
+  AM_VECTOR_INLINE friend constexpr V operator OP(const V& left, P&& b) {                     \
+    const V a = left;                                                                         \
+    AM_PER_COMPONENT(V, AM_E_RIGHT_##NAME)                                                    \
+  }                                                                                           \
+  template <am_product_of<V> P, am_product_of<V> Q>                                           \
+  AM_VECTOR_INLINE friend constexpr V operator OP(P&& a, Q&& b){AM_PER_COMPONENT(             \
+      V, AM_E_BOTH_##NAME)} AM_VECTOR_INLINE friend constexpr V& operator OP##=(V& a,         \
+                                                                                const V& b) { \
+    return a = a OP b;                                                                        \
+  }                                                                                           \
+  template <am_product_of<V> P>                                                               \
+  AM_VECTOR_INLINE friend constexpr V& operator OP##=(V & a, P && b) {                        \
+    return a = a OP static_cast<P&&>(b);                                                      \
+  }
+#define AM_E_LEFT_SUM(c) am_contracted_sum<am_left_product>(a.c, b.c)
+#define AM_E_RIGHT_SUM(c) am_contracted_sum<am_right_product>(a.c, b.c)
+#define AM_E_BOTH_SUM(c) am_contracted_sum<am_two_products>(a.c, b.c)
+#define AM_E_LEFT_DIFFERENCE(c) am_contracted_difference<am_left_product>(a.c, b.c)
+#define AM_E_RIGHT_DIFFERENCE(c) am_contracted_difference<am_right_product>(a.c, b.c)
+#define AM_E_BOTH_DIFFERENCE(c) am_contracted_difference<am_two_products>(a.c, b.c)
+#define AM_E_PRODUCT(c) am_contracted_product<T>(a.c, b.c)
+
+// A sign in front of a product leaves it one.
+#define AM_SIGN(OP, E)                                               \
+  AM_VECTOR_INLINE friend constexpr V operator OP(const V& vector) { \
+    const V a = vector;                                              \
+    AM_PER_COMPONENT(V, E)                                           \
+  }                                                                  \
+  template <am_product_of<V> P>                                      \
+  AM_VECTOR_INLINE friend constexpr const V operator OP(P&& a) {     \
+    AM_PER_COMPONENT(V, E)                                           \
+  }
+
+template <class T, int N>
+struct am_vector_sums<T, N, true> {
+  typedef vec<T, N> V;
+
+  AM_SUM(+, AM_E_ADD, SUM)
+  AM_SUM(-, AM_E_SUBTRACT, DIFFERENCE)
+  AM_SIGN(+, AM_E_PLUS)
+  AM_SIGN(-, AM_E_MINUS)
+  AM_VECTOR_INLINE friend constexpr const V operator*(V a, V b){
+      AM_PER_COMPONENT(V, AM_E_PRODUCT)} AM_COMPOUND(*, (true))
+};
+
 // Operators of vec<T, N>, found through argument-dependent lookup; scalars convert implicitly.
 template <class T, int N>
-struct am_vector_operators {
+struct am_vector_operators : am_vector_sums<T, N> {
   typedef vec<T, N> V;
   typedef vec<bool, N> B;
   static constexpr bool number = !__is_same(T, bool);
   static constexpr bool integer = am_is_integer<T>;
   static constexpr bool bits = am_is_integer<T> || __is_same(T, bool);
 
-  AM_ARITHMETIC(+, AM_E_ADD, (number))
-  AM_ARITHMETIC(-, AM_E_SUBTRACT, (number))
-  AM_ARITHMETIC(*, AM_E_MULTIPLY, (number))
   AM_ARITHMETIC(/, AM_E_DIVIDE, (number))
   AM_ARITHMETIC(%, AM_E_REMAINDER, (integer))
   AM_ARITHMETIC(&, AM_E_AND, (bits))
@@ -97,8 +168,6 @@ struct am_vector_operators {
   AM_ARITHMETIC(^, AM_E_XOR, (bits))
   AM_ARITHMETIC(<<, AM_E_LEFT, (integer))
   AM_ARITHMETIC(>>, AM_E_RIGHT, (integer))
-  AM_UNARY(+, V, AM_E_PLUS, (number))
-  AM_UNARY(-, V, AM_E_MINUS, (number))
   AM_UNARY(~, V, AM_E_COMPLEMENT, (integer))
   AM_UNARY(!, B, AM_E_NOT, (true))
   AM_BINARY(==, B, AM_E_EQUAL, (true))
