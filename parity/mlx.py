@@ -303,7 +303,9 @@ def _difference(inputs: Inputs, first: torch.Tensor, second: torch.Tensor) -> st
 
 # ---- the same instructions -----------------------------------------------------------------------
 
-_ARITHMETIC = re.compile(r"= (?:tail )?(f(?:add|sub|mul|div|neg)|call [^@]*@llvm\.fmuladd)")
+_ARITHMETIC = re.compile(
+    r"= (?:tail )?(f(?:add|sub|mul|div|neg)|call [^@]*@llvm\.fmuladd)(?:[^%@<]*<(\d+) x|\.v(\d+))?"
+)
 
 
 def judge_structure(names: Iterable[str]) -> Iterator[Verdict]:
@@ -338,4 +340,8 @@ def _structure(one: Noted, source: Source) -> Iterator[tuple[str, str]]:
 
 
 def _operations(ir: str) -> Counter[str]:
-    return Counter("fmuladd" if "fmuladd" in word else word for word in _ARITHMETIC.findall(ir))
+    """How many there are of each; one on a vector counts for each of its components."""
+    found = Counter[str]()
+    for word, *width in _ARITHMETIC.findall(ir):
+        found["fmuladd" if "fmuladd" in word else word] += int("".join(width) or 1)
+    return found

@@ -35,10 +35,6 @@ inline. They say nothing about what the GPU's compiler and hardware do with thos
 """
 
 
-_VECTORS = """\
-Transforms whose length has a factor of 5, 7, 11 or 13 differ in last bits: Apple's compiler fuses
-a product and a sum of vectors within an expression, and this front end does not
-([numerics](numerics.md))."""
 _TITLES = {
     "tables": "## Accepted, and with the same arguments",
     "results": "## The same results, bit by bit",
@@ -148,8 +144,6 @@ def _results(rows: Sequence[Row]) -> str:
     )
     families = Counter(row["family"] for row in rows)
     listed = f"They are of {len(families)} templates. Not equal are:\n"
-    if any(name.startswith("fft") and "differ" in what for name, what in bad):
-        listed = f"{_VECTORS}\n\n{listed}"
     return "\n".join([text + "\n", figures, listed + "\n" + _listed(bad) if bad else ""])
 
 

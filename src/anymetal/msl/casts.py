@@ -89,7 +89,9 @@ def rewrite_decltypes(tokens: TokenRange, edits: Edits) -> None:
     """`decltype(a * b)` without the const that tells a product of vectors (anymetal/vector.h)."""
     for index, text in enumerate(tokens.texts):
         close = tokens.partner.get(index + 1) if text == "decltype" else None
-        if close is not None and "*" in tokens.texts[index:close] and tokens.text(close + 1) != "::":
+        if close is None or tokens.text(close + 1) == "::":
+            continue
+        if "*" in tokens.texts[index:close]:
             edits.word(index, "__remove_cv(decltype")
             edits.word(close, "))")
 

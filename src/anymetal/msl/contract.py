@@ -13,7 +13,7 @@ import functools
 import re
 from collections.abc import Mapping
 
-from anymetal.ir import BFLOAT, FLOAT, HALF, Builder, Instruction, Module, Operand
+from anymetal.ir import BFLOAT, FLOAT, HALF, Builder, Function, Instruction, Module, Operand
 from anymetal.ir.build import Names
 from anymetal.passes.rewrite import rewrite
 
@@ -45,6 +45,7 @@ def contract(module: Module, *, fuse: bool = True) -> None:
         if any(instruction.callee in OPEN for instruction in function.instructions()):
             definitions = function.definitions() if fuse else {}
             rewrite(function, functools.partial(_emit, function.fresh, definitions))
+            _remove_unused(function)
     module.remove_declarations(OPEN)
     for suffix, kind in _SUFFIXES.items():
         module.declare(f"{_FUSED}{suffix}", kind, [kind] * 3)
@@ -86,6 +87,19 @@ def _factors(value: Operand, definitions: Mapping[str, Instruction]) -> _Factors
     if made is None or made.callee not in _PRODUCTS:
         return None
     return made.operands[0], made.operands[1], is_negative
+
+
+def _remove_unused(function: Function) -> None:
+    """Takes out products that were needed for a sum alone, and their negations."""
+    users, unused = function.users(), set[int]()
+    for opcode in ("fneg", "fmul"):
+        unused |= {
+            id(one)
+            for one in function.instructions()
+            if one.opcode == opcode and all(id(u) in unused for u in users.get(str(one.result), ()))
+        }
+    for block in function.blocks:
+        block.instructions = [one for one in block.instructions if id(one) not in unused]
 
 
 def _fuse(build: Builder, name: str, factors: _Factors, addend: Operand) -> None:
