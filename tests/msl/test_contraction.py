@@ -7,10 +7,14 @@ must be, bit by bit, the same expression of scalars: half and bfloat round twice
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from vector_model import FLOATS, HEADER, array, blank, samples, tensor
 
 import anymetal
+from anymetal.engines.cuda.target import target
+from anymetal.engines.registry import METAL
+from anymetal.nouns import Source
 
 COUNT = 64
 # Values of T, where a, b, c, d are variables, x is one to be changed, and f(a, b) is a product.
@@ -115,6 +119,17 @@ def test_vectors_are_fused_as_scalars_are(scalar: str) -> None:
         assert different == []
 
 
+def test_gpu_code_is_fused_too() -> None:
+    source = Source(source_of("half"), name="half.metal")
+    one, four = (
+        METAL.program(source, f"of_{size}", {}, target("sm_90"), optimise=True).ir.count(
+            "call half @llvm.fmuladd.f16("
+        )
+        for size in (1, 4)
+    )
+    assert four == 4 * one > 0
+
+
 # What only vectors have: a variable of its own type, and the statement that adds a product to it.
 STATEMENTS = (
     ("float4", "r += a * b;"),
@@ -134,7 +149,7 @@ BODY
 """
 
 
-def difference_of_products(library: anymetal.ShaderLibrary, rows: int) -> np.ndarray:
+def roundings(library: anymetal.ShaderLibrary, rows: int) -> npt.NDArray[np.bool_]:
     """Per row, whether a result is fused and whether it is rounded twice: (rows, 2)."""
     given = samples("float", (3, COUNT, 4), seed=11)
     out = blank("float", rows * COUNT * 4)
@@ -153,7 +168,7 @@ def test_products_are_fused_in_every_form_of_a_vector(prelude: str) -> None:
         for at, (kind, text) in enumerate(STATEMENTS)
     )
     library = anymetal.compile_shader(HEADER + prelude + OF_STATEMENTS.replace("BODY", body))
-    got = difference_of_products(library, len(STATEMENTS))
+    got = roundings(library, len(STATEMENTS))
     # (a * b).yx is a selection of a product, and none itself.
     assert got[:, 0].tolist() == [True, False, True, True, True, True]
 
@@ -162,7 +177,7 @@ def test_a_pragma_forbids_it() -> None:
     pragma = "#pragma METAL fp contract(off)\n"
     body = "  out[i] = a * b + c;"
     text = HEADER + pragma + OF_STATEMENTS.replace("BODY", body)
-    assert difference_of_products(anymetal.compile_shader(text), 1).tolist() == [[False, True]]
+    assert roundings(anymetal.compile_shader(text), 1).tolist() == [[False, True]]
 
 
 def test_a_value_before_the_kernel_runs_is_computed_too() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Mapping
 
 from anymetal.air.container import Metallib
@@ -21,10 +21,9 @@ from anymetal.nouns import (
     Source,
     Target,
 )
+from anymetal.store.kept import KeptPrograms
 
 _KEPT = 4
-# Programs that are kept, for another engine that asks for the same.
-_KEPT_PROGRAMS = 4
 
 
 class AirFrontend:
@@ -32,9 +31,7 @@ class AirFrontend:
 
     def __init__(self) -> None:
         self._libraries: OrderedDict[Source, Metallib] = OrderedDict()
-        self._programs: deque[tuple[Metallib, tuple[object, ...], Program]] = deque(
-            maxlen=_KEPT_PROGRAMS
-        )
+        self._programs = KeptPrograms()
         self._lock = threading.Lock()
 
     def library(self, source: Source) -> Metallib:
@@ -76,12 +73,11 @@ class AirFrontend:
         if target.name != "cpu":
             raise Unsuitable("it comes from a metallib, which runs on processors only")
         library = self.library(source)
-        # The values as text: 1 and True are equal, and -0.0 and 0.0.
-        wanted = (kernel, repr(sorted(constants.items())), target, optimise, lines)
-        for known, asked, program in list(self._programs):
-            if known is library and asked == wanted:
-                return program
-        function = library.function(kernel)
-        program = make_program(function, constants, target, optimise=optimise, lines=lines)
-        self._programs.append((library, wanted, program))
-        return program
+        return self._programs.program(
+            *(library, kernel, constants, target),
+            optimise=optimise,
+            lines=lines,
+            make=lambda: make_program(
+                *(library.function(kernel), constants, target), optimise=optimise, lines=lines
+            ),
+        )

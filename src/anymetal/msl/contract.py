@@ -9,13 +9,10 @@ they were called with is found here, and they become instructions.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping
 
 from anymetal.ir import BFLOAT, FLOAT, HALF, Builder, Function, Instruction, Module, Operand
-from anymetal.ir.build import Names
-from anymetal.passes.rewrite import rewrite
 
 # As C++ names the functions of anymetal/arithmetic.h, for two floats, halves and bfloats.
 _TYPES = ("ff", "DF16_DF16_", "DF16bDF16b")
@@ -27,8 +24,6 @@ _LEFT, _RIGHT = 1, 2  # am_products
 _FUSED = "llvm.fmuladd."
 _SUFFIXES = {"f32": FLOAT, "f16": HALF, "bf16": BFLOAT}
 _Factors = tuple[Operand, Operand, bool]
-
-
 _OFF = re.compile(r"#\s*pragma\s+clang\s+fp\s+contract\s*\(\s*off\s*\)")
 
 
@@ -44,27 +39,30 @@ def contract(module: Module, *, fuse: bool = True) -> None:
     for function in module.functions:
         if any(instruction.callee in OPEN for instruction in function.instructions()):
             definitions = function.definitions() if fuse else {}
-            rewrite(function, functools.partial(_emit, function.fresh, definitions))
+            for block in function.blocks:
+                block.instructions = [
+                    new
+                    for one in block.instructions
+                    for new in _written(one, function, definitions)
+                ]
             _remove_unused(function)
     module.remove_declarations(OPEN)
     for suffix, kind in _SUFFIXES.items():
         module.declare(f"{_FUSED}{suffix}", kind, [kind] * 3)
 
 
-def _emit(
-    fresh: Names,
-    definitions: Mapping[str, Instruction],
-    made: Builder,
-    instruction: Instruction,
-) -> bool:
+def _written(
+    instruction: Instruction, function: Function, definitions: Mapping[str, Instruction]
+) -> list[Instruction]:
+    """What stands in place of an instruction: most stand for themselves."""
     if instruction.callee not in OPEN:
-        return False
+        return [instruction]
     name = str(instruction.result)
-    build = Builder(fresh, metadata=_place(instruction), into=made.made)
+    build = Builder(function.fresh, metadata=_place(instruction))
     left, right, *which = instruction.operands
     if instruction.callee in _PRODUCTS:
         build.binary("fmul", left, right, name=name)
-        return True
+        return build.made
     is_sum = instruction.callee in _SUMS
     products = which[0].integer or 0
     if products & _LEFT and (factors := _factors(left, definitions)):
@@ -74,7 +72,7 @@ def _emit(
         _fuse(build, name, (one, other, is_negative == is_sum), left)
     else:
         build.binary("fadd" if is_sum else "fsub", left, right, name=name)
-    return True
+    return build.made
 
 
 def _factors(value: Operand, definitions: Mapping[str, Instruction]) -> _Factors | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Mapping
 
 from anymetal.msl.check import check_all
@@ -13,14 +13,13 @@ from anymetal.msl.compile import compile_program
 from anymetal.msl.prepare import prepare
 from anymetal.nouns import Outline, Prepared, Program, Scalar, Source, Target
 from anymetal.store.fingerprint import unchanged
+from anymetal.store.kept import KeptPrograms
 
 # A source that names more kernels than this is checked without its template instances, which are
 # then checked when they are asked for: instantiating all of a large library takes a minute.
 CHECKED_AT_ONCE = 64
 # Prepared texts that are kept: more than the sources of our own operators.
 _KEPT = 64
-# Programs that are kept, for another engine or level of checking that asks for the same.
-_KEPT_PROGRAMS = 4
 
 
 class MetalFrontend:
@@ -28,9 +27,7 @@ class MetalFrontend:
 
     def __init__(self) -> None:
         self._prepared: OrderedDict[Source, Prepared] = OrderedDict()
-        self._programs: deque[tuple[Prepared, tuple[object, ...], Program]] = deque(
-            maxlen=_KEPT_PROGRAMS
-        )
+        self._programs = KeptPrograms()
         self._lock = threading.Lock()
 
     def outline(self, source: Source, target: Target) -> Outline:
@@ -58,16 +55,16 @@ class MetalFrontend:
         lines: bool = False,
     ) -> Program:
         """One kernel for one set of function constants."""
-        named: dict[int | str, Scalar] = {name: constants[name] for name in constants}
         prepared = self.prepared(source)
-        # The values as text: 1 and True are equal, and -0.0 and 0.0.
-        wanted = (kernel, repr(sorted(constants.items())), target, optimise, lines)
-        for known, asked, program in list(self._programs):
-            if known is prepared and asked == wanted:
-                return program
-        program = compile_program(prepared, kernel, named, target, optimise=optimise, lines=lines)
-        self._programs.append((prepared, wanted, program))
-        return program
+        named: dict[int | str, Scalar] = {name: constants[name] for name in constants}
+        return self._programs.program(
+            *(prepared, kernel, constants, target),
+            optimise=optimise,
+            lines=lines,
+            make=lambda: compile_program(
+                *(prepared, kernel, named, target), optimise=optimise, lines=lines
+            ),
+        )
 
     def constants(self, source: Source, kernel: str) -> None:
         """All kernels share those of the outline."""
