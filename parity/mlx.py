@@ -315,6 +315,8 @@ def judge_structure(names: Iterable[str]) -> Iterator[Verdict]:
         for one in group:
             try:
                 yield replace(_verdict(one), results=tuple(_structure(one, source)))
+            except (NoDescription, Undefined) as error:  # nor are its constants known
+                yield replace(_verdict(one), results=(("structure", f"undefined: {error}"),))
             except AnymetalError as error:
                 yield replace(_verdict(one), refused=_first_line(error))
 

@@ -164,6 +164,8 @@ def _structure(rows: Sequence[Row]) -> str:
     other = []
     for row in rows:
         for what, word in row["results"]:
+            if word.startswith("undefined: "):
+                continue
             words[what].append(word)
             if word != "equal":
                 other.append((row["kernel"], word))
