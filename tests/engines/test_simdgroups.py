@@ -10,6 +10,7 @@ import torch
 from simdgroup_cases import CASES, MATRICES, source
 
 import anymetal
+from anymetal.engines.cpu import generator
 from anymetal.engines.cpu.simdgroups.engine import (
     SimdgroupEngine,
     SimdgroupExecutable,
@@ -216,13 +217,13 @@ kernel void f(device const float* x, device float* y, uint i [[thread_position_i
 def assembly_of(monkeypatch: pytest.MonkeyPatch, text: str) -> str:
     """What the engine compiles for complete simdgroups, as the processor's instructions."""
     seen: list[str] = []
-    emit_object = llvm.TargetMachine.emit_object
+    run = generator._run
 
-    def emit_both(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
-        seen.append(machine.emit_assembly(llvm.parse_assembly(str(module))))
-        return bytes(emit_object(machine, module))
+    def run_both(ir: str, flags: list[str]) -> bytes:
+        seen.append(run(ir, ["-S" if flag == "-emit-obj" else flag for flag in flags]).decode())
+        return run(ir, flags)
 
-    monkeypatch.setattr(llvm.TargetMachine, "emit_object", emit_both)
+    monkeypatch.setattr(generator, "_run", run_both)
     monkeypatch.setattr("anymetal.engines.cpu.simdgroups.engine.default_store", NoStore)
     executable_of(text).code_for(GroupShape(32, complete=True))
     return seen[-1]

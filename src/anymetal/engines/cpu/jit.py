@@ -1,4 +1,4 @@
-"""LLVM in this process: IR to optimised object code, object code to callable addresses."""
+"""LLVM in this process: IR made ready for vectors or machine code, and object code loaded."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import functools
 import threading
 
 from anymetal.engines.apart import bounded
+from anymetal.engines.cpu import generator
 from anymetal.engines.llvm import llvm
 from anymetal.ir import parse
 from anymetal.machine import processor
-from anymetal.passes.lower import bfloat
 from anymetal.passes.lower.coroutine import COROUTINE
 from anymetal.passes.lower.machine import THREAD_MAIN
 
@@ -25,30 +25,21 @@ def _initialise() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # the runtime changes stacks in assembly
-    # LLVM gives up on the question whether a pointer escapes after 100 uses, and the frame of a
-    # checked kernel has more: matmul 512^3 would reload six values of its frame in every iteration.
-    llvm.set_option("anymetal", "-capture-tracking-max-uses-to-explore=4000")
 
 
-# How code is addressed: where it is loaded here and now, or wherever a loader puts it.
-_IN_PLACE = {"jit": True}
-_ANYWHERE = {"reloc": "pic", "codemodel": "default"}
-
-
-def _target_machine(level: int, *, shared: bool = False) -> llvm.TargetMachine:
-    return _kept_target_machine(level, shared, *processor.name_and_features())
+def _target_machine(level: int) -> llvm.TargetMachine:
+    return _kept_target_machine(level, *processor.name_and_features())
 
 
 @functools.cache
-def _kept_target_machine(level: int, shared: bool, name: str, features: str) -> llvm.TargetMachine:
-    return _new_target_machine(level, shared, name, features)
+def _kept_target_machine(level: int, name: str, features: str) -> llvm.TargetMachine:
+    return _new_target_machine(level, name, features)
 
 
-def _new_target_machine(level: int, shared: bool, name: str, features: str) -> llvm.TargetMachine:
+def _new_target_machine(level: int, name: str, features: str) -> llvm.TargetMachine:
     _initialise()
     target = llvm.Target.from_triple(llvm.get_process_triple())
-    how = _ANYWHERE if shared else _IN_PLACE
-    return target.create_target_machine(cpu=name, features=features, opt=level, **how)
+    return target.create_target_machine(cpu=name, features=features, opt=level, jit=True)
 
 
 def rounds_bfloats() -> bool:
@@ -106,7 +97,7 @@ def normalised(ir: str, *, combine: bool = False) -> str:
         _run(manager, module)
         if _has_variables(module.get_function(THREAD_MAIN)):
             # Loops over arrays of a thread: unrolled, the arrays become registers.
-            _run_pipeline(module, _target_machine(2), 2, vectorise=False)
+            _run_pipeline(module, _target_machine(2), 2)
         manager = llvm.create_new_module_pass_manager()
         manager.add_simplify_cfg_pass()
         manager.add_lower_switch_pass()
@@ -136,7 +127,6 @@ def _run(manager: llvm.ModulePassManager, module: llvm.ModuleRef) -> None:
     run_passes(manager, module, builder)
 
 
-@bounded
 def object_code(
     ir: str, level: int = 3, linked: str | None = None, *, shared: bool = False
 ) -> bytes:
@@ -145,45 +135,32 @@ def object_code(
     `linked` is a second module whose functions the first one may call and inline. `shared`: for a
     shared library.
     """
+    return generator.object_code(_split(ir, level, linked), level, shared=shared)
+
+
+def vector_code(ir: str, *, shared: bool = False) -> bytes:
+    """Likewise for code that is written in vectors, and keeps its values in variables."""
+    return generator.object_code(ir, 1, shared=shared)
+
+
+@bounded
+def _split(ir: str, level: int, linked: str | None) -> str:
+    """A module and what it is linked with, coroutines in parts.
+
+    They are split before anything is optimised: loop invariants moved across a suspend would have
+    to be kept in every thread's frame (matmul 512^3: 384 bytes a frame, not 128).
+    """
     with LOCK:
         context = llvm.create_context()
         module = read(ir, context)
         if linked is not None:
             module.link_in(read(linked, context))
-        return _compiled(module, level, shared=shared)
-
-
-@bounded
-def vector_code(ir: str, *, shared: bool = False) -> bytes:
-    """Likewise for code that is written in vectors, and keeps its values in variables."""
-    with LOCK:
-        module = read(ir)
-        manager = llvm.create_new_module_pass_manager()
-        manager.add_sroa_pass()
-        manager.add_simplify_cfg_pass()
-        _run(manager, module)
-        machine = _target_machine(1, shared=shared)
-        _run_pipeline(module, machine, 1, vectorise=False)
-        return _emitted(module, machine)
-
-
-def _compiled(module: llvm.ModuleRef, level: int, *, shared: bool) -> bytes:
-    # Coroutines are split before anything is optimised: loop invariants moved across a suspend
-    # would have to be kept in every thread's frame (matmul 512^3: 384 bytes a frame, not 128).
-    _run_pipeline(module, _target_machine(0), 0)
-    is_coroutine = _defines(module, f"{_SPLIT}resume")
-    if is_coroutine:
-        # Each part begins as a copy of the whole: what it cannot reach goes before it is read.
-        _run(_folding(), module)
-    machine = _target_machine(level, shared=shared)
-    if level > 0:
-        module = _with_private_frames(module) if is_coroutine else module
-        _run_pipeline(module, machine, level)
-    return _emitted(module, machine)
-
-
-def _emitted(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
-    return bytes(machine.emit_object(_without_traps_for_the_generator(module)))
+        _run_pipeline(module, _target_machine(0), 0)
+        is_coroutine = _defines(module, f"{_SPLIT}resume")
+        if is_coroutine:
+            # Each part begins as a copy of the whole: what it cannot reach goes before it is read.
+            _run(_folding(), module)
+        return _with_private_frames(module) if is_coroutine and level > 0 else str(module)
 
 
 def _defines(module: llvm.ModuleRef, name: str) -> bool:
@@ -194,7 +171,7 @@ def _defines(module: llvm.ModuleRef, name: str) -> bool:
     return True
 
 
-def _with_private_frames(module: llvm.ModuleRef) -> llvm.ModuleRef:
+def _with_private_frames(module: llvm.ModuleRef) -> str:
     """Nobody but the thread itself touches its frame while it runs, which LLVM cannot know.
 
     Told so, it keeps what a loop carries in registers instead of writing it to the frame each time.
@@ -204,27 +181,14 @@ def _with_private_frames(module: llvm.ModuleRef) -> llvm.ModuleRef:
         if function.name.startswith(_SPLIT):
             frame = function.parameters[0]
             frame.attributes = ("noalias", *frame.attributes)
-    return read(str(parsed))
+    return str(parsed)
 
 
-def _run_pipeline(
-    module: llvm.ModuleRef, machine: llvm.TargetMachine, level: int, *, vectorise: bool = True
-) -> None:
+def _run_pipeline(module: llvm.ModuleRef, machine: llvm.TargetMachine, level: int) -> None:
     options = llvm.create_pipeline_tuning_options(speed_level=level)
-    options.loop_vectorization = vectorise and level > 1
-    options.slp_vectorization = vectorise and level > 1
+    options.loop_vectorization = options.slp_vectorization = False
     builder = llvm.create_pass_builder(machine, options)
     run_passes(builder.getModulePassManager(), module, builder)
-
-
-def _without_traps_for_the_generator(module: llvm.ModuleRef) -> llvm.ModuleRef:
-    """The module, with what LLVM's code generator cannot do replaced."""
-    text = str(module)
-    if not bfloat.needs_bits(text):
-        return module
-    parsed = parse(text)
-    bfloat.do_on_bits(parsed)
-    return read(str(parsed))
 
 
 class LoadedCode:
@@ -232,7 +196,7 @@ class LoadedCode:
 
     def __init__(self, code: bytes) -> None:
         with LOCK:
-            machine = _new_target_machine(0, False, *processor.name_and_features())
+            machine = _new_target_machine(0, *processor.name_and_features())
             # The machine becomes the engine's.
             self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
