@@ -16,7 +16,7 @@ from parity.templates import AnyType, template_of
 
 # Kernels whose arguments are compared, one of so many launched as well (compiling is what takes
 # long), and PyTorch's.
-KERNELS, LAUNCHED, TORCH = 400, 20, 120
+KERNELS, LAUNCHED, TORCH = 400, 20, 60
 
 
 def fetched(wheel: wheels.Wheel) -> None:

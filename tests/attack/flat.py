@@ -91,6 +91,7 @@ def resident_bytes() -> int:
 
 
 if __name__ == "__main__":
-    faults = {name: fault for name, fault in attack_flat("", float(sys.argv[1])) if fault}
+    only = sys.argv[2] if len(sys.argv) > 2 else ""
+    faults = {name: fault for name, fault in attack_flat(only, float(sys.argv[1])) if fault}
     print(faults)
     sys.exit(1 if faults else 0)

@@ -46,12 +46,13 @@ def test_checker_finds_what_is_there_and_nothing_else(folder: str) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="copies of a process, /proc")
 @pytest.mark.parametrize(
-    ("part", "scale"), [("damage", "1" if STEP == 1 else "151"), ("flat", "0.01")]
+    "arguments", [("damage", "1" if STEP == 1 else "301"), ("flat", "0.06", "checked")]
 )
-def test_caches_heal_and_memory_stays(part: str, scale: str) -> None:
+def test_caches_heal_and_memory_stays(arguments: tuple[str, ...]) -> None:
     """In a process of its own: it makes copies of itself, and looks at its memory."""
+    part, *options = arguments
     done = subprocess.run(
-        [sys.executable, "-m", f"tests.attack.{part}", scale],
+        [sys.executable, "-m", f"tests.attack.{part}", *options],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -22,7 +22,8 @@ from anymetal.checker.launch_state import Dispatch, Plan
 
 GROUPS, SIZE = 192, 32
 THREADS = GROUPS * SIZE
-MANY = 30 if os.environ.get("ANYMETAL_TEST_ALL") == "1" else 6
+ALL = os.environ.get("ANYMETAL_TEST_ALL") == "1"
+MANY = 30 if ALL else 6
 
 KERNELS = """
 #include <metal_stdlib>
@@ -171,10 +172,11 @@ def test_wrong_kernels_are_reported_and_end_as_with_one_worker(
 
 
 def test_small_kernels_say_the_same(screened: Screened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All bad kernels and their twins, as if each were a large launch."""
+    """Bad kernels and their twins, as if each were a large launch."""
     monkeypatch.setenv("ANYMETAL_CHECK_LEVEL", "0")  # as test_bad_kernels.py compiles them
     bad = [bad for bad in all_kernels() if bad.raises is None and not bad.keyword("seconds")]
-    compare(screened, [lambda bad=bad: reported(bad) for bad in bad], at_least=100)
+    runs = [lambda bad=bad: reported(bad) for bad in (bad if ALL else bad[::3])]
+    compare(screened, runs, at_least=100 if ALL else 40)
 
 
 def test_mistakes_say_the_same(screened: Screened) -> None:

@@ -133,7 +133,7 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
-@settings(max_examples=60 if os.environ.get("ANYMETAL_TEST_ALL") == "1" else 25, deadline=None)
+@settings(max_examples=60 if os.environ.get("ANYMETAL_TEST_ALL") == "1" else 12, deadline=None)
 @given(cases(), st.integers(0, 1000), st.sampled_from((17, 32, 1024)))
 def test_any_options_are_right(case: Case, seed: int, part: int) -> None:
     args, keywords = made(case, seed=seed)

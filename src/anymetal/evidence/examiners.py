@@ -6,6 +6,7 @@ not threads do it: most of a compilation is Python.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import multiprocessing
 import os
@@ -45,6 +46,7 @@ def examine_all(operators: Sequence[AnyOperator], plan: Plan) -> Iterator[Health
 
 
 def _begin(threads: int, is_virtual: bool) -> None:
+    gc.freeze()  # what was imported stays: the collector need not walk over it again and again
     torch.set_num_threads(threads)
     if is_virtual:
         device.enable()
