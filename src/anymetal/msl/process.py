@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,7 @@ def run_bounded(
         assert process.stderr is not None
         readers = [_Reader(process, process.stdout), _Reader(process, process.stderr)]
         try:
-            process.wait(seconds)
+            _wait(process, readers, seconds)
         except subprocess.TimeoutExpired:
             raise Exceeded(f"takes longer than {seconds:g} s") from None
         finally:
@@ -67,6 +68,19 @@ def run_bounded(
     if any(reader.overflowed for reader in readers):
         raise Exceeded(f"expands to more than {_MOST_OUTPUT >> 20} MiB")
     return Finished(process.returncode, output, messages)
+
+
+def _wait(
+    process: subprocess.Popen[bytes], readers: Sequence[_Reader], seconds: float | None
+) -> None:
+    """Waits for the end of what it prints first: Popen.wait looks every 50 ms at most."""
+    if seconds is None:
+        process.wait()
+        return
+    until = time.monotonic() + seconds
+    for reader in readers:
+        reader.wait(max(0.0, until - time.monotonic()))
+    process.wait(max(0.0, until - time.monotonic()))
 
 
 class _Reader:
@@ -89,6 +103,10 @@ class _Reader:
                 self._process.kill()
                 return
             self._parts.append(part)
+
+    def wait(self, seconds: float) -> None:
+        """Returns at the end of the stream, or after so many seconds."""
+        self._thread.join(seconds)
 
     def finish(self) -> bytes:
         self._thread.join()
