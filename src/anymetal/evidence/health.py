@@ -185,11 +185,12 @@ def compare_engines(operator: AnyOperator, plan: Plan) -> list[tuple[Exercise, J
 
 
 def _smallest(operator: AnyOperator, dtype: torch.dtype, plan: Plan) -> Exercise | None:
-    """A case in the middle: the first are empty or single elements, the last are long."""
-    if not operator.cases:
-        return None
-    case = operator.cases[len(operator.cases) // 2]
-    return Exercise(operator, dtype, case, plan.device)
+    """A case in the middle: the first are empty or single elements, the last are long.
+
+    It is one of those whose numbers are examined, so that its kernels are compiled once.
+    """
+    cases = list(spread(operator.cases, plan.cases))
+    return Exercise(operator, dtype, cases[len(cases) // 2], plan.device) if cases else None
 
 
 def _guarded(
