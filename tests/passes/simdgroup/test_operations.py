@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 
 import pytest
-from small_kernels import BUFFERS, INDEX, LANE, VARYING, results, stored, vectorised
+from small_kernels import (
+    BUFFERS,
+    INDEX,
+    LANE,
+    VARYING,
+    Simdgroup,
+    results,
+    stored,
+    vectorised,
+    words,
+)
 
 
 def test_uniform_arithmetic_stays_scalar() -> None:
@@ -97,6 +107,51 @@ after:
   ret void"""
     values = [-1, *(-(1 << 31) if lane % 2 else lane for lane in range(1, 32))]
     assert results(body, values)[:4] == [1, 0, -2, 0]
+
+
+# Numbers where rounding could go wrong; as signed ones, half of them are negative.
+_SMALL = (1, 2, 3, 5, 7, 10, 64, 100, 127, 128, 129, 254, 255)
+_LARGE = (256, 1000, 32767, 32769, 65535, 99991, 2**24 + 1, 3**20, 2**31 - 1, 2**31 + 1, 2**32 - 2)
+
+
+def _as(sign: str, number: int, bits: int) -> int:
+    rest = number % (1 << bits)
+    return rest - (1 << bits) if sign == "s" and rest >> (bits - 1) else rest
+
+
+def _divided(opcode: str, left: int, right: int) -> int:
+    quotient = abs(left) // abs(right)
+    if (left < 0) != (right < 0):
+        quotient = -quotient
+    return quotient if opcode.endswith("div") else left - quotient * right
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32])
+@pytest.mark.parametrize("opcode", ["udiv", "sdiv", "urem", "srem"])
+def test_vectors_are_divided_in_floating_point(opcode: str, bits: int) -> None:
+    sign, words_behind = opcode[0], 4 * 32
+    narrow = "add i32 {}, 0" if bits == 32 else f"trunc i32 {{}} to i{bits}"
+    back = "add i32 %q, 0" if bits == 32 else f"{sign}ext i{bits} %q to i32".replace("uext", "zext")
+    body = f"""{VARYING}
+  %b.place = getelementptr i8, ptr %x.place, i64 {words_behind}
+  %b = load i32, ptr %b.place, align 4
+  %left = {narrow.format("%x")}
+  %right = {narrow.format("%b")}
+  %q = {opcode} i{bits} %left, %right
+  %y = {back}{stored("i32", "%y")}"""
+    text = vectorised(body)
+    assert f"= {opcode} <32 x" not in text
+    call = Simdgroup().loaded(text)
+    numbers = [_as(sign, number, bits) for number in (*_SMALL, *_LARGE)]
+    divisors = [number for number in numbers if number not in (0, -1)]
+    pairs = [(left, right) for left in [0, *numbers] for right in divisors]
+    for start in range(0, len(pairs), 32):
+        some = pairs[start : start + 32]
+        filled = [*some, *[(1, 1)] * (32 - len(some))]
+        out = words([0] * 32)
+        call([words([left for left, _ in filled] + [right for _, right in filled]), out])
+        found = [_as(sign, number, 32) for number in out]
+        assert found == [_divided(opcode, *pair) for pair in filled]
 
 
 def test_division_by_a_number_needs_no_care() -> None:

@@ -25,7 +25,7 @@ from anymetal.ir import (
     integer,
     poison,
 )
-from anymetal.passes.simdgroup import exchange, transfer
+from anymetal.passes.simdgroup import division, exchange, transfer
 from anymetal.passes.simdgroup.facts import VARYING, ZERO, Facts, free_bits, wrap
 from anymetal.passes.simdgroup.facts import constant as constant_facts
 from anymetal.passes.simdgroup.graph import NotVectorisable
@@ -165,6 +165,12 @@ class Operations:
     def _vector_binary(self, instruction: Instruction, left: Value, right: Value) -> Operand:
         code = self._code
         a, b = code.vector(left), code.vector(right)
+        if (
+            instruction.opcode in _DIVISIONS
+            and right.facts.values is None
+            and division.fits(a.type)
+        ):
+            return division.divided(code, instruction.opcode, a, b)
         return code.binary(instruction.opcode, a, b, instruction.flags)
 
     def _unary(self, instruction: Instruction, operand: Value) -> Value:
