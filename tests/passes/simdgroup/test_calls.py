@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import struct
 
 import pytest
 from small_kernels import (
@@ -11,13 +13,16 @@ from small_kernels import (
     LANE,
     PARTIAL,
     VARYING,
+    Simdgroup,
     blocks_of,
     results,
     stored,
     vectorised,
     vectorised_with_note,
+    words,
 )
 
+from anymetal.passes.simdgroup import scaling
 from anymetal.passes.simdgroup.graph import NotVectorisable
 
 
@@ -29,6 +34,51 @@ def test_intrinsics_take_vectors() -> None:
     text = vectorised(body)
     assert "call fast <32 x float> @llvm.fma.v32f32(<32 x float>" in text
     assert results(body, range(32))[:32] == [3 * lane for lane in range(32)]
+
+
+@pytest.mark.parametrize("in_one", [True, False])
+def test_products_with_powers_of_two_are_rounded_once(
+    in_one: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What exp makes of 2^n: largest numbers, infinity, denormals and 0."""
+    if in_one and not scaling.has_instruction():
+        pytest.skip("this processor has no instruction for it")
+    monkeypatch.setattr(scaling, "has_instruction", lambda: in_one)
+    body = f"""{VARYING}
+  %f = bitcast i32 %x to float
+  %m.place = getelementptr i8, ptr %x.place, i64 128
+  %m = load i32, ptr %m.place, align 4
+  %r = call float @llvm.ldexp.f32.i32(float %f, i32 %m)
+  %b = bitcast float %r to i32{stored("i32", "%b")}"""
+    text = vectorised(body)
+    assert text.count("@llvm.x86.avx512.mask.scalef.ps.512(<16 x float> %v") == 2 * in_one
+    factors = [0.5 + lane * 1.4999 / 31 for lane in range(32)]
+    bits = [struct.unpack("i", struct.pack("f", factor))[0] for factor in factors]
+    exact = [struct.unpack("f", struct.pack("f", factor))[0] for factor in factors]
+    call = Simdgroup().loaded(text)
+    for powers in (range(-160, -128), range(-140, -108), range(-16, 16), range(100, 132)):
+        out = words([0] * 32)
+        call([words([*bits, *powers]), out])
+        found = struct.unpack("32f", bytes(out))
+        expected = [_float(math.ldexp(x, n)) for x, n in zip(exact, powers, strict=True)]
+        assert list(found) == expected
+
+
+def _float(number: float) -> float:
+    try:
+        return float(struct.unpack("f", struct.pack("f", number))[0])
+    except OverflowError:
+        return math.inf
+
+
+def test_a_product_with_a_power_of_two_for_all_lanes_is_arithmetic() -> None:
+    body = f"""{BUFFERS}{INDEX}
+  %x = load i32, ptr %in, align 4
+  %r = call float @llvm.ldexp.f32.i32(float 1.500000e+00, i32 %x)
+  %b = bitcast float %r to i32{stored("i32", "%b")}"""
+    assert "call float @llvm.ldexp" not in vectorised(body)
+    bits = struct.unpack("i", struct.pack("f", 1.5 * 2.0**-130))[0]
+    assert results(body, [-130])[:32] == [bits] * 32
 
 
 def test_intrinsics_of_uniform_values_are_called_once() -> None:

@@ -19,6 +19,7 @@ from anymetal.nouns import MAX_GROUP_SIZE, Program
 from anymetal.passes import run
 from anymetal.passes.lower.arithmetic import define_integer_arithmetic
 from anymetal.passes.lower.bfloat_rounding import round_in_hardware
+from anymetal.passes.lower.powers import define_powers
 from anymetal.passes.rewrite import rewrite
 
 MAX_THREADGROUP_BYTES = 32 * 1024
@@ -55,7 +56,7 @@ def lower(module: Module, program: Program) -> dict[str, Any]:
     mark_read_only_loads(module, function, block, read_only)
     unroll_loops_over_arrays(module, function)
     metadata["watched"] = watch_loops(module, function, program.name)
-    run(module, (round_in_hardware, define_integer_arithmetic))
+    run(module, (round_in_hardware, define_integer_arithmetic, define_powers))
     return metadata
 
 

@@ -6,6 +6,8 @@ from anymetal.ir import I32, VOID, Instruction, Operand, Parts, boolean, i32
 from anymetal.machine.layout import Wait, waits_for
 from anymetal.passes.count.observe import OBSERVE
 from anymetal.passes.lower.machine import STOP, TAKEN
+from anymetal.passes.lower.powers import SCALED, scaled
+from anymetal.passes.simdgroup import scaling
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.lasting import WAIT
 from anymetal.passes.simdgroup.matrix import Matrices
@@ -53,7 +55,6 @@ _ELEMENTWISE = frozenset(
         "sadd.sat",
         "ssub.sat",
         "canonicalize",
-        "ldexp",
         "fptoui.sat",
         "fptosi.sat",
         "ucmp",
@@ -72,9 +73,7 @@ _ELEMENTWISE = frozenset(
 # Their last argument is a number for all elements.
 _SCALAR_LAST = frozenset(("llvm.ctlz", "llvm.cttz", "llvm.abs", "llvm.is.fpclass"))
 # The type of their last argument stands in their name as well.
-_TWO_TYPES = frozenset(
-    ("llvm.ldexp", "llvm.fptoui.sat", "llvm.fptosi.sat", "llvm.ucmp", "llvm.scmp")
-)
+_TWO_TYPES = frozenset(("llvm.fptoui.sat", "llvm.fptosi.sat", "llvm.ucmp", "llvm.scmp"))
 
 _PASSING = ("zeroext", "signext", "inreg", "align ", "byval(", "sret(")
 
@@ -93,6 +92,7 @@ class Calls:
     def call(
         self, instruction: Instruction, operands: list[Value], mask: Operand | None
     ) -> Value | None:
+        code = self._code
         if instruction.callee == STOP:
             self._stop(operands[0], mask)
             return None
@@ -111,6 +111,11 @@ class Calls:
             if uniform:
                 return self._once(instruction, operands)
             return self._lane_by_lane(instruction, operands, mask)
+        if callee.startswith(SCALED) and not code.types.parts(instruction.type):
+            x, n = operands
+            if uniform:
+                return code.uniform(scaled(code, code.scalar(x), code.scalar(n)))
+            return code.varying(scaling.scaled_lanes(code, code.vector(x), code.vector(n)))
         if callee.startswith("llvm."):
             if uniform:
                 return self._once(instruction, operands)

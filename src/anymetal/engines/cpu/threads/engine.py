@@ -22,6 +22,7 @@ from anymetal.passes.check.debug_info import strip_metadata
 from anymetal.passes.lower.coroutine import COROUTINE, Site, has_suspends, make_coroutine
 from anymetal.passes.lower.loop import make_loop
 from anymetal.passes.lower.machine import GROUP_MAIN, answer_at_once
+from anymetal.passes.lower.powers import define_powers
 
 OPTIMISATION = 3
 
@@ -77,6 +78,7 @@ class ThreadEngine:
 def transform(module: Module, program: Program) -> tuple[dict[str, Any], Layout]:
     """Makes a loop over threads, or a coroutine, of a kernel."""
     answer_at_once(module, at_once=False)
+    define_powers(module)
     metadata, variables = lower(module, program)
     metadata["engine"] = ThreadEngine.name
     metadata["coroutine"] = has_suspends(module)
