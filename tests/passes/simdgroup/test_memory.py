@@ -19,7 +19,7 @@ from small_kernels import (
 )
 
 from anymetal.ir import type_of
-from anymetal.machine.layout import Simdgroup, Thread
+from anymetal.machine.layout import Group, Simdgroup, Thread
 from anymetal.machine.table import offset_of
 from anymetal.passes.simdgroup import exchange
 from anymetal.passes.simdgroup.graph import NotVectorisable
@@ -43,6 +43,38 @@ def test_neighbouring_elements_of_some_lanes_are_one_masked_vector() -> None:
     assert any("@llvm.masked.load.v32f32.p0(ptr align 4" in line for line in masked)
     assert any("@llvm.masked.store.v32f32.p0" in line for line in masked)
     assert not any("llvm.masked" in line for line in full_blocks(text))
+
+
+ROW = f"""{BUFFERS}{INDEX}
+  %group.place = getelementptr i8, ptr %self, i64 {offset_of(Thread, "group")}
+  %group = load ptr, ptr %group.place, align 8
+  %memory.place = getelementptr i8, ptr %group, i64 {offset_of(Group, "threadgroup_memory")}
+  %memory = load ptr, ptr %memory.place, align 8
+  %size.place = getelementptr i8, ptr %group, i64 {offset_of(Group, "size")}
+  %threads = load i32, ptr %size.place, align 4
+  %size = zext i32 %threads to i64
+  br label %loop
+loop:
+  %at = phi i64 [ %i, %entry ], [ %next, %loop ]
+  %p = getelementptr half, ptr %SOURCE, i64 %at
+  %x = load half, ptr %p, align 2
+  %q = getelementptr half, ptr %out, i64 %at
+  store half %x, ptr %q, align 2
+  %next = add i64 %at, %size
+  %again = icmp ult i64 %next, 512
+  br i1 %again, label %loop, label %end
+end:
+  ret void"""
+
+
+@pytest.mark.parametrize(("source", "reads"), [("in", 1), ("memory", 0)])
+def test_loops_over_rows_of_device_memory_fetch_what_is_next(source: str, reads: int) -> None:
+    """The 64 bytes behind those of these lanes, in the full copy alone."""
+    row = ROW.replace("%SOURCE", f"%{source}")
+    text = vectorised(row, PARTIAL)
+    fetched = re.findall(r"@llvm.prefetch.p0\(ptr %\S+, i32 ([01]), i32 3, i32 1\)", text)
+    assert fetched == ["0"] * reads + ["1"]
+    assert "prefetch" not in vectorised(row.replace("%at, %size", "%at, 64"))
 
 
 def test_one_place_for_all_is_a_scalar() -> None:

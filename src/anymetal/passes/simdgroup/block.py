@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from anymetal.ir import I8, I64, PTR, Instruction, Operand, Type, array, vector
+from anymetal.passes.simdgroup.ahead import blocks_in_rows
 from anymetal.passes.simdgroup.analysis import Analysis
 from anymetal.passes.simdgroup.atomics import Atomics, Steps, threadgroup_pointers
 from anymetal.passes.simdgroup.calls import Calls
@@ -73,8 +74,9 @@ class BlockWriter:
         self._memory = Memory(code)
         serial = Serial(code)
         self._calls = Calls(code, serial, SIMD_POINTER)
-        inside = threadgroup_pointers(analysis.kernel, analysis.facts)
-        self._atomics = Atomics(code, serial, inside)
+        self._inside = threadgroup_pointers(analysis.kernel, analysis.facts)
+        self._atomics = Atomics(code, serial, self._inside)
+        self._in_rows = blocks_in_rows(analysis.kernel)
         self._arrays: dict[str, Operand] = {}
         self.machine: dict[Tag, Value] = {}
 
@@ -285,7 +287,8 @@ class BlockWriter:
             return self._code.uniform(ALL_LANES)
         if instruction.is_atomic and not operands[0].facts.is_uniform:
             return self._atomics.access(instruction, operands, scope.mask)
-        value = self._memory.load(instruction, operands[0], scope.mask)
+        is_followed = self._is_followed(instruction, scope)
+        value = self._memory.load(instruction, operands[0], scope.mask, is_followed=is_followed)
         if facts.is_uniform:
             value.facts = facts
         return value
@@ -298,8 +301,24 @@ class BlockWriter:
             return None
         if instruction.is_atomic and not all(operand.facts.is_uniform for operand in operands):
             return self._atomics.access(instruction, operands, scope.mask)
-        self._memory.store(instruction, operands[0], operands[1], scope.mask)
+        value, address = operands
+        is_followed = self._is_followed(instruction, scope)
+        self._memory.store(instruction, value, address, scope.mask, is_followed=is_followed)
         return None
+
+    def _is_followed(self, access: Instruction, scope: Scope) -> bool:
+        """Whether an access to device memory is in a loop over a row."""
+        if scope.mask is not None or scope.label not in self._in_rows:
+            return False
+        name = access.operands[-1].text
+        while name in self._kernel.definitions:
+            if name in self._inside or self._analysis.facts[name].tag is not None:
+                return False  # the threadgroup's, the machine's or the thread's own
+            _, step = self._kernel.definitions[name]
+            if step.opcode != "getelementptr":
+                return True
+            name = step.pointer.text
+        return True
 
     def _write_atomic(
         self, instruction: Instruction, operands: list[Value], scope: Scope

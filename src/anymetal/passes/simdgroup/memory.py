@@ -27,6 +27,7 @@ from anymetal.ir import (
     zero,
 )
 from anymetal.passes.simdgroup import exchange, fours, outlined
+from anymetal.passes.simdgroup.ahead import fetch_next
 from anymetal.passes.simdgroup.facts import WIDTH, Lanes
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.together import Stretch, is_invariant, stretch_of
@@ -56,6 +57,7 @@ class Access:
     mask: Operand | None
     is_invariant: bool = False
     is_volatile: bool = False
+    is_followed: bool = False  # other simdgroups, or other turns, take what lies behind it
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -83,21 +85,34 @@ class Memory:
 
     # ---- from instructions -------------------------------------------------------------------
 
-    def load(self, instruction: Instruction, address: Value, mask: Operand | None) -> Value:
+    def load(
+        self,
+        instruction: Instruction,
+        address: Value,
+        mask: Operand | None,
+        *,
+        is_followed: bool = False,
+    ) -> Value:
         code = self._code
         if address.facts.is_uniform:
             return code.uniform(self._scalar_load(instruction, address))
-        pieces = self._pieces(instruction, instruction.type, address, mask)
+        pieces = self._pieces(instruction, instruction.type, address, mask, is_followed)
         return code.assembled(instruction.type, iter([self._load(piece) for piece in pieces]))
 
     def store(
-        self, instruction: Instruction, value: Value, address: Value, mask: Operand | None
+        self,
+        instruction: Instruction,
+        value: Value,
+        address: Value,
+        mask: Operand | None,
+        *,
+        is_followed: bool = False,
     ) -> None:
         if address.facts.is_uniform and value.facts.is_uniform:
             self._scalar_store(instruction, self._code.scalar(value), address)
             return
         leaves = self._code.leaves_of(value)
-        pieces = self._pieces(instruction, value.type, address, mask)
+        pieces = self._pieces(instruction, value.type, address, mask, is_followed)
         for piece, leaf in zip(pieces, leaves, strict=True):
             self._store(piece, leaf)
 
@@ -141,7 +156,12 @@ class Memory:
         )
 
     def _pieces(
-        self, instruction: Instruction, kind: Type, address: Value, mask: Operand | None
+        self,
+        instruction: Instruction,
+        kind: Type,
+        address: Value,
+        mask: Operand | None,
+        is_followed: bool,
     ) -> Iterator[Access]:
         """An access for each scalar of a type."""
         if kind is I1 or any(leaf is I1 for leaf in self._code.types.leaves(kind)):
@@ -149,9 +169,8 @@ class Memory:
         for offset, leaf in self._scalars(kind, 0):
             place = self.displaced(address, offset)
             align = instruction.align if not offset else min(instruction.align, offset & -offset)
-            yield Access(
-                leaf, place, align, mask, is_invariant(instruction), instruction.is_volatile
-            )
+            invariant, volatile = is_invariant(instruction), instruction.is_volatile
+            yield Access(leaf, place, align, mask, invariant, volatile, is_followed)
 
     def _scalars(self, kind: Type, start: int) -> Iterator[tuple[int, Type]]:
         parts = self._code.types.parts(kind)
@@ -284,7 +303,15 @@ class Memory:
         wide = vector_type(access.type)
         assert access.address.facts.offsets is not None
         place = self._place(access, access.address.facts.offsets[0])
-        return self._wide_load(replace(access, align=access.common_align), wide, place, access.mask)
+        aligned = replace(access, align=access.common_align)
+        loaded = self._wide_load(aligned, wide, place, access.mask)
+        self._fetch_next(access, place, to_write=False)
+        return loaded
+
+    def _fetch_next(self, access: Access, place: Operand, *, to_write: bool) -> None:
+        if access.is_followed and access.mask is None:
+            size = WIDTH * self._code.types.size(access.type)
+            fetch_next(self._code, place, size, to_write=to_write)
 
     def _wide_load(
         self, access: Access, wide: Type, place: Operand, mask: Operand | None
@@ -543,6 +570,7 @@ class Memory:
         written = self._code.vector(value)
         place = self._place(access, access.address.facts.offsets[0])
         self._wide_store(replace(access, align=access.common_align), written, place, access.mask)
+        self._fetch_next(access, place, to_write=True)
 
     def _last_store(self, access: Access, value: Value) -> None:
         """All lanes write one place: the last one's value stays."""

@@ -1,0 +1,51 @@
+"""What a simdgroup reads or writes in a loop, the next one's part of it is fetched along.
+
+The simdgroups of a threadgroup run one after the other. In `for (i = index; i < n; i += size)` each
+of them takes a few lines of every kilobyte of a row, which no processor foresees.
+"""
+
+from __future__ import annotations
+
+from anymetal.ir import VOID, Instruction, Operand, i32
+from anymetal.ir.flow import Loop
+from anymetal.passes.simdgroup.kernel import Kernel
+from anymetal.passes.simdgroup.values import Code
+
+_LINE = 64  # bytes
+_FOR_LONG, _OF_DATA = i32(3), i32(1)
+
+
+def blocks_in_rows(kernel: Kernel) -> frozenset[str]:
+    """Blocks of the innermost loops that go on by a number which is not known when compiled: the
+    size of the threadgroup, most likely. Others, over the tiles of a matrix say, gain nothing."""
+    loops = kernel.flow.loops
+    return frozenset(
+        label
+        for loop in loops
+        if not any(other.blocks < loop.blocks for other in loops) and _is_over_a_row(kernel, loop)
+        for label in loop.blocks
+    )
+
+
+def _is_over_a_row(kernel: Kernel, loop: Loop) -> bool:
+    return any(
+        _goes_on(kernel, phi, value)
+        for phi in kernel.phis(loop.header)
+        for value, label in phi.incoming()
+        if label in loop.blocks
+    )
+
+
+def _goes_on(kernel: Kernel, index: Instruction, value: Operand) -> bool:
+    _, step = kernel.definitions.get(value.text, ("", None))
+    if step is None or step.opcode != "add":
+        return False
+    others = [operand for operand in step.operands if operand.text != index.result]
+    return len(others) == 1 and others[0].is_name
+
+
+def fetch_next(code: Code, place: Operand, size: int, *, to_write: bool) -> None:
+    """Behind an access of `size` bytes at a place, as many more; they need not exist."""
+    for distance in range(size, 2 * size, _LINE):
+        arguments = [code.moved(place, distance), i32(int(to_write)), _FOR_LONG, _OF_DATA]
+        code.declared_call(VOID, "llvm.prefetch.p0", arguments)
