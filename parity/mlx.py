@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -26,7 +25,7 @@ from anymetal.launch.shader import ShaderLibrary
 from anymetal.msl.arguments import describe_kernels
 from anymetal.msl.check import check_all
 from anymetal.nouns import Argument, Scalar, Source
-from parity import functions, wheels
+from parity import functions, operations, wheels
 from parity.inputs import Inputs, NoValue, dtype_of, make_inputs, type_of_elements
 from parity.launches import Case, Launch, Undefined, description_of
 from parity.templates import AnyType, Template, template_of
@@ -303,10 +302,6 @@ def _difference(inputs: Inputs, first: torch.Tensor, second: torch.Tensor) -> st
 
 # ---- the same instructions -----------------------------------------------------------------------
 
-_ARITHMETIC = re.compile(
-    r"= (?:tail )?(f(?:add|sub|mul|div|neg)|call [^@]*@llvm\.fmuladd)(?:[^%@<]*<(\d+) x|\.v(\d+))?"
-)
-
 
 def judge_structure(names: Iterable[str]) -> Iterator[Verdict]:
     """The fused and plain operations of a kernel's program and the functions that it calls."""
@@ -326,12 +321,13 @@ def _structure(one: Noted, source: Source) -> Iterator[tuple[str, str]]:
     apples, ours = AirFrontend(), METAL
     of_apple = (_apples()._compiler.source, one.name, one.constants, checking_target())
     of_ours = (source, one.name, one.constants)
-    counts = [
-        _operations(apples.program(*of_apple, optimise=True).ir),
-        _operations(ours.program(*of_ours, checking_target(), optimise=True).ir),
-    ]
-    equal = counts[0] == counts[1]
-    yield "structure", "equal" if equal else f"{dict(counts[0])}, ours {dict(counts[1])}"
+    yield (
+        "structure",
+        operations.compared(
+            apples.program(*of_apple, optimise=True),
+            ours.program(*of_ours, checking_target(), optimise=True),
+        ),
+    )
     yield (
         "functions",
         functions.compared(
@@ -339,11 +335,3 @@ def _structure(one: Noted, source: Source) -> Iterator[tuple[str, str]]:
             ours.program(*of_ours, functions.TARGET, optimise=False),
         ),
     )
-
-
-def _operations(ir: str) -> Counter[str]:
-    """How many there are of each; one on a vector counts for each of its components."""
-    found = Counter[str]()
-    for word, *width in _ARITHMETIC.findall(ir):
-        found["fmuladd" if "fmuladd" in word else word] += int("".join(width) or 1)
-    return found

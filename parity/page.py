@@ -172,9 +172,9 @@ def _structure(rows: Sequence[Row]) -> str:
     text = (
         "Where results cannot tell: how many fused multiply-adds, and how many additions,"
         " subtractions,\nproducts, quotients and negations the program of a kernel has, after the"
-        " same optimiser. Loops that\nApple's optimiser left as they were and clang did not count"
-        " differently and mean nothing. And which\nmath functions it calls, the fast or the precise"
-        " ones.\n"
+        " same optimiser, which\nunrolls the same loops. Sines that are computed once or twice and"
+        " the places of signs still count\ndifferently, and mean nothing. And which math functions"
+        " it calls, the fast or the precise ones.\n"
     )
     names = {"structure": "operations", "functions": "functions called"}
     figures = _table(
