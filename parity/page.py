@@ -171,10 +171,10 @@ def _structure(rows: Sequence[Row]) -> str:
                 other.append((row["kernel"], word))
     text = (
         "Where results cannot tell: how many fused multiply-adds, and how many additions,"
-        " subtractions,\nproducts, quotients and negations the program of a kernel has, after the"
-        " same optimiser, which\nunrolls the same loops. Sines that are computed once or twice and"
-        " the places of signs still count\ndifferently, and mean nothing. And which math functions"
-        " it calls, the fast or the precise ones.\n"
+        " subtractions,\nproducts, quotients and negations the program of a kernel has, as the"
+        " compilers leave it or after\nthe same optimiser, which unrolls the same loops. Sines that"
+        " are computed once or twice and the\nplaces of signs still count differently, and mean"
+        " nothing. And which math functions it calls, the\nfast or the precise ones.\n"
     )
     names = {"structure": "operations", "functions": "functions called"}
     figures = _table(
