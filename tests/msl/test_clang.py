@@ -12,7 +12,7 @@ from tests.msl.sources import HEADER, check_all, compile_program, kernel, prepar
 
 from anymetal import settings
 from anymetal.engines.cpu.target import HOST
-from anymetal.errors import ToolchainError
+from anymetal.errors import KernelSyntaxError, ToolchainError
 from anymetal.msl import clang, prepare
 from anymetal.nouns import Dialect, Source
 
@@ -22,9 +22,12 @@ MULTIPLY_ADD = kernel("x[i] = x[i] * 3 + x[i + 1] * 5; if (x[i] == -INFINITY) x[
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(settings.CACHE_DIR.variable, str(tmp_path))
-    clang._precompiled_header.cache_clear()
+    kept = (clang._precompiled_header, clang._precompiled_beginning)
+    for cache in kept:
+        cache.cache_clear()
     yield tmp_path
-    clang._precompiled_header.cache_clear()
+    for cache in kept:
+        cache.cache_clear()
 
 
 def test_damaged_precompiled_header_is_built_again(own_cache: Path) -> None:
@@ -87,3 +90,32 @@ def test_unoptimised_ir_keeps_every_access() -> None:
     plain = compile_program(unit, "k", optimise=False).ir
     assert optimised.count("store float") < plain.count("store float")
     assert "!DILocation" in plain
+
+
+MANY_KERNELS = """
+template <typename T, int N>
+kernel void scale(device T* x, uint i [[thread_position_in_grid]]) {
+  static_assert(N < 9, "too many");
+  x[i] = fma(x[i], T(N), T(1)) * exp(x[i]);
+}
+#define INSTANCE(N) \\
+  template [[host_name("scale_" #N)]] kernel void scale<float, N>(device float*, uint);
+INSTANCE(1) INSTANCE(2) INSTANCE(3) INSTANCE(4) INSTANCE(5) INSTANCE(6) INSTANCE(7) INSTANCE(9)
+"""
+
+
+def test_a_text_of_many_kernels_is_parsed_once(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = prepared(MANY_KERNELS)
+    of_parts = [compile_program(text, f"scale_{n}").ir for n in (2, 7)]
+    (kept,) = [path for path in own_cache.glob("v*/pch/*/*") if path.stat().st_size < 10_000_000]
+    kept.unlink()
+    assert compile_program(text, "scale_2").ir == of_parts[0]
+    monkeypatch.setattr(clang, "compile_ending", lambda *arguments, **keywords: None)
+    assert [compile_program(text, f"scale_{n}").ir for n in (2, 7)] == of_parts
+
+
+def test_errors_in_one_of_many_kernels_name_its_line(own_cache: Path) -> None:
+    with pytest.raises(KernelSyntaxError, match=r"<shader>:6:17: error: .*too many"):
+        compile_program(prepared(MANY_KERNELS), "scale_9")

@@ -149,6 +149,8 @@ def preprocess(
 
 
 _LINES = "-gline-tables-only"
+_TO_IR = ["-S", "-emit-llvm", "-O1", "-o", "-"]
+_PRECOMPILING = ["-O1", "-w", "-Xclang", "-fno-pch-timestamp"]
 _UNOPTIMISED = ["-Xclang", "-disable-llvm-passes", _LINES]
 
 
@@ -165,8 +167,43 @@ def compile_to_ir(
     if not optimise:
         level = [*_UNOPTIMISED, "-Wpadded"]
     level += [f"-W{warning}" for warning in CONVERSIONS]
-    result = _compile(text, ["-S", "-emit-llvm", "-O1", *level, "-o", "-"], target, dialect)
+    result = _compile(text, [*_TO_IR, *level], target, dialect)
     return replace(result, output=_allow_unrolling(result.output))
+
+
+def compile_ending(
+    beginning: str, ending: str, target: Target, *, dialect: Dialect
+) -> Result | None:
+    """The optimised IR of two texts that are one, the first of which is parsed once and kept.
+
+    None where there is any error: compile_to_ir says the right thing about the whole.
+    """
+    header = _precompiled_beginning(beginning, target, dialect)
+    if header is None:
+        return None
+    flags = [*_TO_IR, *(f"-W{warning}" for warning in CONVERSIONS)]
+    first_line = beginning.count("\n") + 1
+    try:
+        result = _compile_once(ending, flags, target, dialect, header, first_line)
+    except _Crash:
+        return None
+    return replace(result, output=_allow_unrolling(result.output)) if result.ok else None
+
+
+@functools.lru_cache(maxsize=64)
+def _precompiled_beginning(beginning: str, target: Target, dialect: Dialect) -> Path | None:
+    below = precompiled_header(target, dialect)
+
+    def build(path: Path) -> None:
+        flags = [*_PRECOMPILING, "-o", str(path)]
+        result = _compile_once(beginning, flags, target, dialect, below, as_header=True)
+        if not result.ok:
+            raise ToolchainError(result.messages[:2000])
+
+    try:
+        return default_store().file("pch", digest_of(str(below), beginning), build)
+    except ToolchainError:
+        return None
 
 
 def _allow_unrolling(ir: str) -> str:
@@ -235,19 +272,30 @@ _STALE_HEADER = re.compile(
 )
 
 
-def _compile_once(text: str, flags: list[str], target: Target, dialect: Dialect) -> Result:
-    language = _flags(target, dialect)
-    header = precompiled_header(target, dialect)
+def _compile_once(
+    text: str,
+    flags: list[str],
+    target: Target,
+    dialect: Dialect,
+    header: Path | None = None,
+    first_line: int = 1,
+    *,
+    as_header: bool = False,
+) -> Result:
+    """Compiles a text behind a precompiled header, ours if it is left out."""
+    language = _flags(target, dialect, as_header=as_header)
+    header = header or precompiled_header(target, dialect)
     command = [*language, *_DIAGNOSTIC_FLAGS, "-include-pch", str(header), *flags, "-"]
-    return _run(command, f'# 1 "{INPUT_NAME}"\n{text}', bounded=True)
+    return _run(command, f'# {first_line} "{INPUT_NAME}"\n{text}', bounded=True)
 
 
-def _flags(target: Target, dialect: Dialect) -> list[str]:
+def _flags(target: Target, dialect: Dialect, *, as_header: bool = False) -> list[str]:
     math = _FAST_MATH_FLAGS if dialect.fast_math else _SAFE_MATH_FLAGS
     # The headers of 3.1 and 3.2 are the same: they are compiled once for both.
     version = ["-D__METAL_VERSION__=400"] if dialect.language == "4.0" else []
     includes = [f"-I{directory}" for directory in (*target.include_dirs, INCLUDE_DIR)]
-    return [*_LANGUAGE_FLAGS, *math, *version, *target.flags, *includes]
+    flags = [*_LANGUAGE_FLAGS, *math, *version, *target.flags, *includes]
+    return [flag if flag != "c++" else "c++-header" for flag in flags] if as_header else flags
 
 
 _header_lock = threading.Lock()
@@ -281,10 +329,10 @@ def _precompiled_header(target: Target, dialect: Dialect) -> Path:
 
     def build(path: Path) -> None:
         check_versions()
-        as_header = [flag if flag != "c++" else "c++-header" for flag in flags]
         text = f"#include <metal_stdlib>\n#include <{target.header}>\n"
-        as_header += ["-O1", "-w", "-fpch-instantiate-templates", "-Xclang", "-fno-pch-timestamp"]
-        result = _run([*as_header, "-o", str(path), "-"], text)
+        command = [*_flags(target, dialect, as_header=True), *_PRECOMPILING]
+        command += ["-fpch-instantiate-templates", "-o", str(path), "-"]
+        result = _run(command, text)
         if not result.ok:
             raise ToolchainError(
                 f"anymetal's own headers do not compile:\n{result.messages[:2000]}"

@@ -28,6 +28,8 @@ _BY_REFERENCE = (
     "pass a value as `constant T& name`; give each pointer of an array a parameter of its own, or"
     " put the array into a structure that is passed as `constant S& name`"
 )
+# A text of so many kernels is parsed once and kept: from the third kernel on that is quicker.
+_MANY_KERNELS = 8
 _UNSET = "@am_unset_constant_"  # msl/unit.py: what stands for a constant without a value
 
 
@@ -48,7 +50,13 @@ def compile_program(
     values = _by_index(prepared, constants)
     unit = make_unit(prepared, values, [entry], entry_text(entry, target))
     dialect = prepared.source.dialect
-    result = clang.compile_to_ir(unit.text, target, dialect=dialect, optimise=optimise, lines=lines)
+    result = None
+    if optimise and not lines and not values and len(prepared.entry_points) >= _MANY_KERNELS:
+        result = clang.compile_ending(unit.beginning, unit.ending, target, dialect=dialect)
+    if result is None:
+        result = clang.compile_to_ir(
+            unit.text, target, dialect=dialect, optimise=optimise, lines=lines
+        )
     if not result.ok:
         unit.raise_errors(result.messages)
     unit.refuse_conversions(result.messages)  # instances of a large library are seen here first

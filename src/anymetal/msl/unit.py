@@ -32,13 +32,21 @@ _SEPARATE_HEADERS = (
 
 @dataclass(frozen=True)
 class Unit:
-    """A whole translation unit; the author's text starts at `first_line`."""
+    """A whole translation unit; the author's text starts at `first_line`.
+
+    `beginning` is what all units of one text and one set of function constants begin with.
+    """
 
     prepared: Prepared
-    text: str
+    beginning: str
+    ending: str
     first_line: int
 
     entries: Sequence[EntryPoint]  # behind the author's text each line belongs to one of them
+
+    @property
+    def text(self) -> str:
+        return self.beginning + self.ending
 
     def place(self, line: int, column: int) -> Position | None:
         """The author's place for a place in the unit."""
@@ -92,8 +100,8 @@ def make_unit(
 ) -> Unit:
     """The author's text with function constants set by index, and something behind it."""
     prologue = _headers_text(prepared) + _constants_text(prepared, values) + _PUSH
-    text = prologue + prepared.text + _POP + ending
-    return Unit(prepared, text, prologue.count("\n") + 1, entries)
+    beginning = prologue + prepared.text + _POP
+    return Unit(prepared, beginning, ending, prologue.count("\n") + 1, entries)
 
 
 def _headers_text(prepared: Prepared) -> str:
