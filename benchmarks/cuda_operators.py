@@ -31,7 +31,7 @@ from cuda_rows import Draw, Row, rows
 
 RUNS = 20
 # Cycles that the GPU waits before a timed call, so that its launch is queued.
-HEAD_START = 1_000_000
+HEAD_START = 4_000_000
 
 
 def median(call: Callable[[], Any], flush: torch.Tensor) -> float:

@@ -142,6 +142,23 @@ def test_arrays_of_a_thread_are_registers() -> None:
     assert ".local" not in ptx
 
 
+def test_bfloats_are_rounded_in_pairs_and_widened_by_shifts_and_masks() -> None:
+    source = """
+#include <metal_stdlib>
+using namespace metal;
+kernel void scale(device const uint* x, device uint* y, constant float& by,
+                  uint i [[thread_position_in_grid]]) {
+  const float2 values = float2(as_type<bfloat2>(x[i])) * by;
+  y[i] = as_type<uint>(bfloat2(values));
+}
+"""
+    ptx = built(Compiler(Source(source)), "scale").ptx
+    assert ptx.count("cvt.rn.bf16x2.f32") == 1
+    assert "cvt.rn.bf16.f32" not in ptx
+    assert "-65536" in ptx  # the mask of the upper half
+    assert "mov.b32 \t{" not in ptx  # nothing is taken apart
+
+
 def test_pointers_that_may_be_of_either_buffer_are_not_read_only() -> None:
     text = (
         HEAD

@@ -6,6 +6,7 @@ import re
 from dataclasses import asdict
 from typing import Any
 
+from anymetal.engines.cuda.bfloats import round_in_pairs, widen_in_integers
 from anymetal.engines.cuda.block import Block, block_of
 from anymetal.engines.cuda.matrices import has_products
 from anymetal.engines.cuda.messages import BUFFER
@@ -56,7 +57,8 @@ def lower(module: Module, program: Program) -> dict[str, Any]:
     mark_read_only_loads(module, function, block, read_only)
     unroll_loops_over_arrays(module, function)
     metadata["watched"] = watch_loops(module, function, program.name)
-    run(module, (round_in_hardware, define_integer_arithmetic, define_powers))
+    of_bfloats = (round_in_hardware, round_in_pairs, widen_in_integers)
+    run(module, (*of_bfloats, define_integer_arithmetic, define_powers))
     return metadata
 
 

@@ -46,12 +46,20 @@ struct Tile {
 
   V held[count];
 
+  // Eight lanes access memory at once; where lanes lie as matrices want them, 0 to 3 with 8 to 11
+  // do, and 4 to 7 with 12 to 15. They take neighbouring columns, and of short rows such as share
+  // no bank.
+  static constexpr constant bool at_once = width == 8;
+  static uint order(uint i, uint thread_index) {
+    const uint swapped = (thread_index & ~12u) | (thread_index & 4) << 1 | (thread_index & 8) >> 1;
+    return (i * threads + (at_once ? swapped : thread_index)) * width;
+  }
   static uint row_of(uint i, uint thread_index) {
-    return (i * threads + thread_index) * width / columns;
+    const uint row = order(i, thread_index) / columns;
+    const bool swaps = at_once && columns == 32;
+    return swaps ? (row & ~5u) | (row & 1) << 2 | (row & 4) >> 2 : row;
   }
-  static uint column_of(uint i, uint thread_index) {
-    return (i * threads + thread_index) * width % columns;
-  }
+  static uint column_of(uint i, uint thread_index) { return order(i, thread_index) % columns; }
 
   // `last` is the last place inside in the direction that is not k, where a fetch may begin.
   static long place(uint i, uint thread_index, long next_row, uint last) {

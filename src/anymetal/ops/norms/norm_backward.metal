@@ -22,7 +22,7 @@ inline Moments kept_of(device const float* kept, long row) {
 // The gradient of x, given the two means over the row.
 template <typename N, typename V>
 inline V gradient_of(V g, V n, float2 means, float reciprocal) {
-  return (N::centred ? g - means.x - n * means.y : g - n * means.y) * reciprocal;
+  return fma(-n, means.y, N::centred ? g - means.x : g) * reciprocal;
 }
 
 // Stores it, with another gradient that meets it there.
@@ -118,11 +118,13 @@ template <typename T, typename N, bool alone, bool sums, uint held_elements, uin
   }
 }
 
-// What a thread has of a row of x and of the gradient, as it lies in memory. Past the end of a row
-// its last elements are read again.
-template <typename T, bool ahead, uint accesses, uint width>
+// What a thread has of a row of x and of the gradient, as it lies in memory: elements of 16 bits
+// take half of the registers that floats would. Past the end of a row its last elements are read
+// again, and not used.
+template <typename T, typename N, uint accesses, uint width>
 struct RowInMemory {
   using Raw = Lying<T, width>;
+  using Some = Access<width>;
   typename Raw::type x[accesses];
   typename Raw::type gradient[accesses];
   T first;
@@ -134,36 +136,39 @@ struct RowInMemory {
     for (uint i = 0; i < accesses; ++i) {
       const uint at = min((i * team.size + team.index) * width, columns - width);
       x[i] = Raw::load(row_x + at);
-      if constexpr (ahead) gradient[i] = Raw::load(row_gradient + at);
+      gradient[i] = Raw::load(row_gradient + at);
     }
   }
 
-  // As floats; what is past the end counts nothing.
-  void read(thread float4* held, thread float4* dy, float shift, uint columns,
-            thread const Team& team) const thread {
-    using Some = Access<width>;
+  // From the mean, where it is taken away.
+  void differences(thread float4* found, uint i, float shift, float mean) const thread {
+    Raw::read(found, x[i]);
+    if constexpr (N::centred) {
 #pragma unroll
-    for (uint i = 0; i < accesses; ++i) {
-      Raw::read(held + i * Some::parts, x[i]);
-      if constexpr (ahead) Raw::read(dy + i * Some::parts, gradient[i]);
-    }
-    if (columns == accesses * team.size * width) return;
-#pragma unroll
-    for (uint i = 0; i < accesses; ++i) {
-      if ((i * team.size + team.index) * width < columns) continue;
-      Some::fill(held + i * Some::parts, shift);
-      if constexpr (ahead) Some::fill(dy + i * Some::parts, 0.0f);
+      for (uint part = 0; part < Some::parts; ++part) found[part] = found[part] - shift - mean;
     }
   }
 };
 
-// The same with `sums`, for rows that divide into accesses of `width` elements. Registers are what
-// rows wait for: weights are read twice and, but `ahead`, the gradient too. They are not const,
-// since a compiler that knew that they stay as they are would keep them instead. With `ahead` the
-// next row is on its way while one is used. Only centred norms have a bias here.
+// weights_at, for weights that mostly have no offset.
+template <typename N, uint width, typename T>
+inline void plain_weights_at(thread float4* found, device const T* weight, uint row, uint i,
+                             constant Sizes& sizes) {
+  if (!sizes.has_weight) return Access<width>::fill(found, 1.0f);
+  parameters<N, width>(found, weight, row, i, sizes);
+  if (sizes.offset == 0.0f) return;
+#pragma unroll
+  for (uint part = 0; part < Access<width>::parts; ++part) found[part] += sizes.offset;
+}
+
+// The same with `sums`, for rows that divide into accesses of `width` elements. With `ahead` the
+// next row is on its way while one is used. Barriers are what rows wait for, and registers: the
+// mean of g n is taken along with the variance, of g x, since n is x divided by the deviation; and
+// weights are read again. They are not const, since a compiler that knew that they stay as they are
+// would keep them instead. Only centred norms have a bias here.
 template <typename T, typename N, bool ahead, uint held_elements, uint width>
 [[kernel]] void norm_blocks_backward(
-    device T* gradient [[buffer(0)]], device const T* extra [[buffer(1)]],
+    device const T* gradient [[buffer(0)]], device const T* extra [[buffer(1)]],
     device const T* x [[buffer(2)]], device T* weight [[buffer(3)]],
     device T* x_gradient [[buffer(4)]], device float* kept [[buffer(5)]],
     device float* block_sums [[buffer(6)]], constant Sizes& sizes [[buffer(7)]],
@@ -171,8 +176,11 @@ template <typename T, typename N, bool ahead, uint held_elements, uint width>
     uint2 group_size [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
   using Some = Access<width>;
+  using Row = RowInMemory<T, N, held_elements / width, width>;
   constexpr uint accesses = held_elements / width, parts = Some::parts, all = accesses * parts;
-  threadgroup float scratch[scratch_places];
+  constexpr uint pairs = 2 * most_simdgroups;
+  // Pairs of sums follow each other, in two places by turns.
+  threadgroup float scratch[scratch_places + pairs];
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   const uint columns = sizes.columns;
   float4 weight_sums[all], bias_sums[N::centred ? all : 1];
@@ -181,58 +189,81 @@ template <typename T, typename N, bool ahead, uint held_elements, uint width>
 
   const uint begin = in_grid.y * sizes.block;
   const uint end = min(begin + sizes.block, sizes.rows);
-  RowInMemory<T, ahead, accesses, width> next;
+  Row here, next;
   if (ahead) next.fetch(x + begin * sizes.x, gradient + begin * sizes.gradient, columns, team);
   for (uint row = begin; row < end; ++row) {
-    float4 held[all], dy[ahead ? all : parts];
-    device T* row_gradient = gradient + row * sizes.gradient;
-    if (!ahead) next.fetch(x + row * sizes.x, row_gradient, columns, team);
-    const float shift = N::centred ? float(next.first) : 0.0f;
-    next.read(held, dy, shift, columns, team);
-    const uint following = min(row + 1, end - 1);
-    if (ahead)
-      next.fetch(x + following * sizes.x, gradient + following * sizes.gradient, columns, team);
+    if (ahead) here = next;
+    const uint fetched = ahead ? min(row + 1, end - 1) : row;
+    (ahead ? next : here)
+        .fetch(x + fetched * sizes.x, gradient + fetched * sizes.gradient, columns, team);
 
-    const Moments moments = held_moments<N, false, accesses, parts>(held, shift, width, columns,
-                                                                    sizes.eps, team, scratch);
-    float4 sum = float4(0.0f), product = float4(0.0f);
+    const float shift = N::centred ? float(here.first) : 0.0f;
+    float mean = 0.0f, gradient_mean = 0.0f;
+    float4 values[parts], dy[parts], w[parts];
+    if constexpr (N::centred) {
+      float4 sum = float4(0.0f), gradient_sum = float4(0.0f);
 #pragma unroll
-    for (uint i = 0; i < accesses; ++i) {
-      const uint at = (i * team.size + team.index) * width;
-      float4 w[parts];
-      weights_at<N, width>(w, weight, row, min(at, columns - width), sizes);
-      thread float4* here = dy + (ahead ? i * parts : 0);
-      if (!ahead) Some::load(here, row_gradient + min(at, columns - width));
-      if (!ahead && at >= columns) Some::fill(here, 0.0f);
+      for (uint i = 0; i < accesses; ++i) {
+        const uint at = (i * team.size + team.index) * width;
+        if (at >= columns) break;
+        plain_weights_at<N, width>(w, weight, row, at, sizes);
+        here.differences(values, i, shift, 0.0f);
+        Row::Raw::read(dy, here.gradient[i]);
 #pragma unroll
-      for (uint part = 0; part < parts; ++part) {
-        const uint j = i * parts + part;
-        held[j] *= moments.reciprocal;
-        const float4 g = here[part] * w[part];
-        sum += g;
-        product += g * held[j];
+        for (uint part = 0; part < parts; ++part) {
+          sum += values[part];
+          gradient_sum = fma(dy[part], w[part], gradient_sum);
+          bias_sums[i * parts + part] += dy[part];
+        }
       }
+      const float2 means =
+          team_sums<false>(float2(sum_of(sum), sum_of(gradient_sum)), team, scratch) /
+          float(columns);
+      mean = means.x;
+      gradient_mean = means.y;
     }
-    const float2 means = gradient_means<N, false>(sum, product, float(columns), team, scratch);
+
+    float4 squares = float4(0.0f), products = float4(0.0f);
 #pragma unroll
     for (uint i = 0; i < accesses; ++i) {
       const uint at = (i * team.size + team.index) * width;
       if (at >= columns) break;
-      float4 w[parts], other[parts], result[parts];
-      weights_at<N, width>(w, weight, row, at, sizes);
-      thread float4* here = dy + (ahead ? i * parts : 0);
-      if (!ahead) Some::load(here, row_gradient + at);
-      Some::fill(other, 0.0f);
-      if (sizes.has_other) Some::load(other, extra + row * sizes.other + at);
+      plain_weights_at<N, width>(w, weight, row, at, sizes);
+      here.differences(values, i, shift, mean);
+      Row::Raw::read(dy, here.gradient[i]);
+#pragma unroll
+      for (uint part = 0; part < parts; ++part) {
+        squares = fma(values[part], values[part], squares);
+        products = fma(dy[part] * w[part], values[part], products);
+      }
+    }
+    const uint place = N::centred ? 1 : row % 2;
+    const float2 both =
+        team_sums<false>(float2(sum_of(squares), sum_of(products)), team, scratch + place * pairs);
+    const Moments moments = finished(shift, float2(mean, both.x), columns, sizes.eps);
+    const float2 means = float2(gradient_mean, both.y / float(columns) * moments.reciprocal);
+
+#pragma unroll
+    for (uint i = 0; i < accesses; ++i) {
+      const uint at = (i * team.size + team.index) * width;
+      if (at >= columns) break;
+      plain_weights_at<N, width>(w, weight, row, at, sizes);
+      here.differences(values, i, shift, mean);
+      Row::Raw::read(dy, here.gradient[i]);
 #pragma unroll
       for (uint part = 0; part < parts; ++part) {
         const uint j = i * parts + part;
-        weight_sums[j] += here[part] * held[j];
-        if constexpr (N::centred) bias_sums[j] += here[part];
-        const float4 g = here[part] * w[part];
-        result[part] = gradient_of<N>(g, held[j], means, moments.reciprocal) + other[part];
+        values[part] *= moments.reciprocal;
+        weight_sums[j] = fma(dy[part], values[part], weight_sums[j]);
+        values[part] = gradient_of<N>(dy[part] * w[part], values[part], means, moments.reciprocal);
       }
-      Some::store(x_gradient + row * sizes.x_gradient + at, result);
+      if (sizes.has_other) {
+        float4 other[parts];
+        Some::load(other, extra + row * sizes.other + at);
+#pragma unroll
+        for (uint part = 0; part < parts; ++part) values[part] += other[part];
+      }
+      Some::store(x_gradient + row * sizes.x_gradient + at, values);
     }
     if (team.index == 0) keep(moments, kept, row);
   }
@@ -485,15 +516,15 @@ template <typename T>
   NORMS("scalar_", 1, T)                                 \
   NORM_INSTANCE("parameter_sums_" #T, parameter_sums<T>) \
   NORM_INSTANCE("shared_parameter_sums_" #T, shared_parameter_sums<T>)
-// 16 bytes an access, the next row on its way or the gradient read again.
+// 16 bytes an access, the next row on its way or not.
 #define BLOCKS(name, N, mode, ahead, word, width, T)                     \
   NORM_INSTANCE(name "_backward_sums_single_group_16_" mode "_" word #T, \
                 norm_blocks_backward<T, N, ahead, 16, width>)
 #define BLOCKS_OF_TYPE(word, width, T)                       \
   BLOCKS("rms_norm", Rms, "ahead", true, word, width, T)     \
-  BLOCKS("rms_norm", Rms, "again", false, word, width, T)    \
+  BLOCKS("rms_norm", Rms, "held", false, word, width, T)     \
   BLOCKS("layer_norm", Layer, "ahead", true, word, width, T) \
-  BLOCKS("layer_norm", Layer, "again", false, word, width, T)
+  BLOCKS("layer_norm", Layer, "held", false, word, width, T)
 
 BLOCKS_OF_TYPE("vec4_", 4, float)
 BLOCKS_OF_TYPE("vec8_", 8, half)

@@ -213,7 +213,7 @@ class Norm:
             words = f"{words}_{plan.kernel}"
             sums = found.kept if found.sums is None else found.sums
             if in_blocks and width == widest:
-                words = f"{words}_{'ahead' if plan.choice.values['ahead'] else 'again'}"
+                words = f"{words}_{'ahead' if plan.team <= plan.choice.values['ahead'] else 'held'}"
             _kernel(BACKWARD, words, width, x)(
                 *tensors, dx, found.kept, sums, sizes, **replace(plan, rows=sizes.blocks).shape
             )
