@@ -42,7 +42,7 @@ def _settled(ir: str) -> str:
         _unroll(module)
         # Wishes that cannot be granted would be complained of.
         module = jit.read(_WISHES.sub("parity.loop", str(module)))
-        jit._run_pipeline(module, jit._target_machine(2), 2, vectorise=False)
+        jit._run_pipeline(module, jit._target_machine(2), 2)
         return str(module)
 
 
