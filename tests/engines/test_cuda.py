@@ -137,6 +137,19 @@ def test_fast_functions_are_the_hardwares(call: str, fast_math: bool, hardware: 
     assert ("ex2.approx" in built(compiler, "functions").ptx) == hardware
 
 
+def test_fast_quotients_beside_sums_of_products_of_vectors() -> None:
+    source = """
+#include <metal_stdlib>
+using namespace metal;
+kernel void blend(device float4* x, uint i [[thread_position_in_grid]]) {
+  x[i] = x[i] * x[i + 1] + fast::divide(x[i].x, x[i].y);
+}
+"""
+    ptx = built(Compiler(Source(source)), "blend").ptx
+    assert ptx.count("div.full.f32") == 1
+    assert ptx.count("fma.rn.f32") == 4
+
+
 def test_arrays_of_a_thread_are_registers() -> None:
     ptx = built(Compiler(Source(FUNCTIONS, defines=(("EXP", "exp"),))), "held").ptx
     assert ".local" not in ptx

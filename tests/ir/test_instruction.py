@@ -146,6 +146,14 @@ def test_call_of_an_intrinsic_with_fast_math() -> None:
     )
 
 
+def test_call_of_inline_assembly() -> None:
+    text = '%q = tail call float asm "div.full.f32 $0, $1, $2;", "=f,f,f"(float %x, float 2.0) #7'
+    call = Instruction(text)
+    assert (call.opcode, call.callee, call.names) == ("call", None, ["%x"])
+    call.replace("%x", "%y")
+    assert str(call) == text.replace("%x", "%y")
+
+
 def test_branches() -> None:
     plain = Instruction("br label %next")
     assert (plain.labels, plain.operands) == (("next",), ())

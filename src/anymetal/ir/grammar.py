@@ -206,6 +206,18 @@ def _alloca(reader: Reader) -> Parts:
     return parts
 
 
+def _called(reader: Reader) -> str:
+    """A function, what holds its address, or inline assembly with its constraints."""
+    start, target = reader.at, reader.next()
+    if target == "asm":
+        while reader.peek and reader.peek != "(":
+            reader.next()
+        return reader.since(start)
+    if target[:1] not in ("@", "%"):
+        raise reader.fail("a function")
+    return target
+
+
 def _call(reader: Reader) -> Parts:
     words = reader.flags()
     kind = reader.type()
@@ -220,10 +232,8 @@ def _call(reader: Reader) -> Parts:
             word for word in words if word not in FAST_FLAGS and not word.endswith("cc")
         ),
         function_type=reader.since(start) if reader.at > start else "",
-        target=reader.next(),
+        target=_called(reader),
     )
-    if parts["target"][:1] not in ("@", "%"):
-        raise reader.fail("a function")
     reader.expect("(")
     operands, attributes = [], []
     while not reader.accept(")"):

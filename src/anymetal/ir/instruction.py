@@ -35,7 +35,7 @@ class Instruction:
     operands: tuple[Operand, ...]  # of switch: the value, then a constant for each case
     predicate: str  # of icmp and fcmp; the operation of an atomicrmw
     element: Type | None  # what a getelementptr steps over, or an alloca makes room for
-    target: str  # of call: @name, or the value that holds the function's address
+    target: str  # of call: @name, the value that holds the function's address, or asm ...
     tail: str  # of call: tail, musttail, notail
     convention: str  # of call: fastcc ...
     result_attributes: tuple[str, ...]  # of call

@@ -1,4 +1,4 @@
-"""Which instructions use a value, by their text: the reader does not know inline assembly."""
+"""Which instructions use a value, and how often, by their text."""
 
 from __future__ import annotations
 
