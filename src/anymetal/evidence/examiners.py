@@ -28,8 +28,7 @@ LEAST_OPERATORS = 6
 def examine_all(operators: Sequence[AnyOperator], plan: Plan) -> Iterator[Health]:
     """The health of each; a GPU is used by one process alone, the virtual one by all."""
     cores = os.cpu_count() or 1
-    # Half as many again as cores: some wait for compilers and locks.
-    workers = min(max(cores * 3 // 2, 1), len(operators) // LEAST_OPERATORS + 1)
+    workers = min(cores, len(operators) // LEAST_OPERATORS + 1)
     is_virtual = plan.device.type == "mps" and device.is_enabled()
     if workers == 1 or not (plan.device.type == "cpu" or is_virtual):
         yield from (examine(operator, plan) for operator in operators)
