@@ -132,8 +132,8 @@ def print_outcomes(console: Console, outcomes: list[Outcome]) -> None:
     kernels = len({outcome.case.kernel for outcome in outcomes})
     parts = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
     console.print(f"{len(outcomes)} cases of {kernels} kernels: {parts}.")
-    engines = Counter(outcome.engines for outcome in outcomes if outcome.engines)
-    for engine, number in engines.most_common():
+    ran_on = Counter(outcome.engines for outcome in outcomes if outcome.engines)
+    for engine, number in ran_on.most_common():
         console.print(f"  {number} ran on {engine}", markup=False)
 
 

@@ -180,7 +180,9 @@ def in_float64(sample: Any) -> Any:
         return value.detach().double().requires_grad_(value.requires_grad)
 
     parts = tree_map(convert, (sample.input, sample.args, sample.kwargs))
-    return SampleInput(parts[0], args=parts[1], kwargs=parts[2])
+    return SampleInput(  # type: ignore[no-untyped-call]
+        parts[0], args=parts[1], kwargs=parts[2]
+    )
 
 
 def distance(result: Any, exact: Any) -> float:

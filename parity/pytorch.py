@@ -139,7 +139,7 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def reference(function: Callable[..., Any], result: torch.dtype, *inputs: Tensor) -> Tensor:
-    found = function(*(_wide(x) for x in inputs))
+    found: Tensor = function(*(_wide(x) for x in inputs))
     return found.to(result)
 
 

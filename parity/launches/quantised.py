@@ -62,10 +62,9 @@ def _launch(
     constants: dict[str, Scalar] | None = None,
 ) -> Launch:
     sizes = [values[name] for name in ("M", "N", "K")]
-    assert all(isinstance(size, int) for size in sizes)
-    m, n, k = sizes
+    m, n, k = (size for size in sizes if isinstance(size, int))
     # Weights are words of 32 bits, all others elements: the larger number is enough for each.
-    elements = 3 * max(m * k, n * k // 4, m * n, n * k * case.number(2) // 32)  # type: ignore[operator]
+    elements = 3 * max(m * k, n * k // 4, m * n, n * k * case.number(2) // 32)
     threads = groups_of(counts, group)
     return Launch(values, threads, group, elements=elements, constants=constants or {})
 

@@ -113,6 +113,10 @@ def limits_reported(kernel: str) -> Iterator[None]:
         raise
 
 
+# Values of function constants by index or by name; a Mapping's keys are of one type to mypy.
+Constants = Mapping[str, Scalar] | Mapping[int, Scalar] | Mapping[int | str, Scalar]
+
+
 class ShaderLibrary:
     """The kernels of one source, as attributes. `dir()` lists their names."""
 
@@ -132,7 +136,7 @@ class ShaderLibrary:
     def __repr__(self) -> str:
         return f"<anymetal shader library: {_listed(self._compiler.outline.kernels)}>"
 
-    def specialize(self, name: str, constants: Mapping[int | str, Scalar] | None = None) -> Kernel:
+    def specialize(self, name: str, constants: Constants | None = None) -> Kernel:
         """The kernel `name` with function constants set, by their index or name.
 
         ```python
@@ -164,7 +168,7 @@ class ShaderLibrary:
         known = _listed(self._compiler.outline.kernels) or "none"
         return f"Failed to create function state object for: {name}. The source has: {known}"
 
-    def _named(self, kernel: str, constants: Mapping[int | str, Scalar]) -> dict[str, Scalar]:
+    def _named(self, kernel: str, constants: Constants) -> dict[str, Scalar]:
         """Function constants by name, checked against the source's declarations."""
         if not isinstance(constants, Mapping):
             raise TypeError(f"{kernel}: constants is {constants!r}, expected values by names")
