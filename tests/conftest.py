@@ -42,7 +42,7 @@ LONG = re.compile(
 )
 # Of these one in so many, always the same ones: parameters that do much the same side by side.
 SAMPLED = {
-    r"tests/msl/.*\[checked": 3,
+    r"tests/msl/.*\[checked": 6,
     r"tests/msl/test_(simdgroup|quadgroup)\.py::test_every_function_matches_numpy": 4,
     r"tests/msl/test_vector_operators\.py::test_operators_agree_with_numpy": 2,
     r"tests/msl/test_integer\.py::test_(every_function|absdiff)": 2,
@@ -58,7 +58,7 @@ SAMPLED = {
     r"tests/linalg/test_gallery\.py::test_ratios_are_those": 2,
     r"tests/linalg/test_linalg_gradients\.py::test_compiled_function": 2,
     r"tests/msl/test_types\.py::test_every_swizzle": 2,
-    r"tests/ops/test_gpu_shapes\.py::": 3,
+    r"tests/ops/test_gpu_shapes\.py::": 6,
     r"tests/ops/test_operators\.py::test_(result|gradient)\w*\[(fp16|bf16)": 3,
     r"tests/ops/test_operators\.py::test_strided_inputs": 8,
     r"tests/ops/test_operators\.py::test_(offset_views|opcheck|compiled_call)": 5,
@@ -67,10 +67,10 @@ SAMPLED = {
     r"tests/ops/test_as_torch\.py::test_(second_derivative|tangent)": 2,
     r"tests/ops/test_attention\.py::test_(masked_rows|wide_heads|two_phases)": 3,
     r"tests/ops/test_engines\.py::test_engines_agree": 2,
-    r"tests/ops/test_norm\.py::test_(every_strategy|equal_elements|group_norm_strategies)": 3,
+    r"tests/ops/test_norm\.py::test_(every_strategy|equal_elements|group_norm_strategies)": 6,
     r"tests/ops/test_(softmax|paged)\.py::test_each_strategy": 3,
     r"tests/ops/test_quant\.py::test_(product_is_within|gradient_is_that)": 3,
-    r"tests/overrides/test_override_samples\.py::test_samples": 2,
+    r"tests/overrides/test_override_samples\.py::test_samples": 4,
 }
 
 

@@ -104,7 +104,7 @@ def calls(draw: st.DrawFn) -> Case:
 
 
 @settings(
-    max_examples=30 if os.environ.get("ANYMETAL_TEST_ALL") else 3,
+    max_examples=30 if os.environ.get("ANYMETAL_TEST_ALL") else 2,
     deadline=None,
     derandomize=True,
     database=None,
