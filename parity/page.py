@@ -172,9 +172,9 @@ def _structure(rows: Sequence[Row]) -> str:
     text = (
         "Where results cannot tell: how many fused multiply-adds, and how many additions,"
         " subtractions,\nproducts, quotients and negations the program of a kernel has, as the"
-        " compilers leave it or after\nthe same optimiser, which unrolls the same loops. Sines that"
-        " are computed once or twice and the\nplaces of signs still count differently, and mean"
-        " nothing. And which math functions it calls, the\nfast or the precise ones.\n"
+        " compilers leave it or after\nthe same optimiser, which unrolls the same loops. What"
+        " differs is\nlisted; none of it was traced to its cause. And which math functions it"
+        " calls, the fast or the\nprecise ones.\n"
     )
     names = {"structure": "operations", "functions": "functions called"}
     figures = _table(
