@@ -64,7 +64,7 @@ thorough: $(VENV)/.developer
 	ANYMETAL_TEST_ALL=1 $(BIN)/python -m pytest $(TESTS) $(WORKERS)
 
 checked: $(VENV)/.developer
-	ANYMETAL_TEST_FIRST_LAUNCHES=1 $(BIN)/python -m pytest tests/ops $(WORKERS)
+	ANYMETAL_TEST_ALL=1 ANYMETAL_TEST_FIRST_LAUNCHES=1 $(BIN)/python -m pytest tests/ops $(WORKERS)
 
 engines: $(VENV)/.developer
 	ANYMETAL_TEST_ENGINE=coroutine $(BIN)/python -m pytest tests/ops $(WORKERS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from anymetal import ShaderLibrary, compile_shader
+from anymetal import ShaderLibrary, check, compile_shader
 
 SOURCE = """
 #include <c10/metal/error.h>
@@ -67,3 +67,17 @@ def test_error_buffer_must_be_there(lib: ShaderLibrary) -> None:
         run(lib, [1], error_buf_idx=5)
     with pytest.raises(RuntimeError, match="buffers are 0 to 30"):
         run(lib, [1], error_buf_idx=31)
+
+
+@pytest.mark.parametrize("index", [[1, -7, 2], [9] * 100])
+def test_checker_knows_the_error_buffer(lib: ShaderLibrary, index: list[int]) -> None:
+    with check(outputs=()) as report, pytest.raises(RuntimeError, match="is out of range"):
+        run(lib, index, error_buf_idx=4)
+    assert not report.findings, str(report)
+
+
+def test_checker_sees_accesses_beyond_the_error_buffer(lib: ShaderLibrary) -> None:
+    text = SOURCE.replace("TORCH_REPORT_ERROR(", "errors->msg[0].line = errors[1].msg[0].line; //")
+    with check(outputs=()) as report:
+        run(compile_shader(text), [9], error_buf_idx=4)
+    assert [found.kind for found in report.findings] == ["out_of_bounds"]

@@ -63,6 +63,7 @@ class Frame:
         # Where the tensors of the call are: in CPU memory, on the virtual mps device, or in both.
         self.on_host = self.on_device = False
         self.casts: Casts = None  # of the call
+        self.errors: int | None = None  # the buffer that the call's kernel reports errors to
 
 
 class Binder:

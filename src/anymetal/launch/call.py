@@ -145,6 +145,7 @@ class BoundKernel(Bound[Executable, Binder], ABC):
         keep: list[Any] = []
         elements = self.binder.bind(frame, args, arg_casts, keep)
         errors = None
+        frame.errors = error_buf_idx
         if error_buf_idx is not None:
             errors = self._bind_error_buffer(frame, error_buf_idx)
         grid, group, memory = self.settled(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from anymetal.engines.compiler import Compiler
 from anymetal.engines.contract import Sizes
 from anymetal.launch.bind import Binder, Frame
 from anymetal.launch.call import BoundKernel
+from anymetal.launch.error_buffer import ErrorBuffer
 from anymetal.launch.structs import as_mapping, integers, is_named
 from anymetal.nouns import Argument, Scalar
 
@@ -67,13 +69,23 @@ class CheckedKernel(BoundKernel):
 
 
 def _views(binder: Binder, frame: Frame, args: tuple[Any, ...]) -> Iterator[BufferView]:
+    if frame.errors in binder.buffers:
+        yield _view_of_errors(binder.buffers[frame.errors], frame)
     for index, argument in enumerate(args):
+        if index == frame.errors:
+            continue
         view = _view(binder, frame, index, argument)
         yield view
         if isinstance(argument, list | tuple) and isinstance(argument[0], torch.Tensor):
             for number, tensor in enumerate(argument):
                 name = f"{view.name}[{number}]"
                 yield _tensor_view(None, name, tensor.data_ptr(), tensor, view.declared)
+
+
+def _view_of_errors(declared: Argument, frame: Frame) -> BufferView:
+    assert declared.index is not None
+    size, address = ctypes.sizeof(ErrorBuffer), int(frame.addresses[declared.index])
+    return BufferView(declared.index, declared.name, address, size, size, size, declared=declared)
 
 
 def _view(binder: Binder, frame: Frame, index: int, argument: Any) -> BufferView:
