@@ -389,6 +389,42 @@ struct Long { uint w[12]; };
   simdgroup_multiply(h, h, g);
   simdgroup_store(c, (device float*)(out + 4096 + 128 * (group.x * simds + simd)), 8);
   out[i] = as_type<uint>(c.thread_elements()[1]) ^ as_type<ushort>(h.thread_elements()[0]);""",
+    "matrices_two_by_two": """
+  simdgroup_float8x8 sums[2][2], left[2], right[2], early;
+  for (uint r = 0; r < 2; ++r)
+    for (uint c = 0; c < 2; ++c)
+      sums[r][c] = make_filled_simdgroup_matrix<float, 8, 8>(0.5f * r - c);
+#pragma unroll
+  for (uint k = 0; k < 3; ++k) {
+#pragma unroll
+    for (uint r = 0; r < 2; ++r) {
+      simdgroup_load(left[r], y + 8 * k + 64 * r, 8);
+      simdgroup_load(right[r], y + 72 * k + 8 * r, 9);
+    }
+#pragma unroll
+    for (uint r = 0; r < 2; ++r)
+#pragma unroll
+      for (uint c = 0; c < 2; ++c)
+        simdgroup_multiply_accumulate(sums[r][c], left[r], right[c], sums[r][c]);
+    if (k == 1) early = sums[0][1];
+  }
+  simdgroup_half8x8 h[2], g[2];
+  for (uint r = 0; r < 2; ++r) {
+    h[r].thread_elements() = half2(half(lane) * 0.1h, half(r));
+    g[r].thread_elements() = half2(half(r) - 0.3h, half(lane % 5));
+  }
+  uint bits = as_type<uint>(early.thread_elements()[0]);
+#pragma unroll
+  for (uint r = 0; r < 2; ++r)
+#pragma unroll
+    for (uint c = 0; c < 2; ++c) {
+      simdgroup_half8x8 once = make_filled_simdgroup_matrix<half, 8, 8>(0.7h);
+      simdgroup_multiply_accumulate(once, h[r], g[c], once);
+      simdgroup_multiply_accumulate(once, g[r], h[c], once);
+      bits ^= as_type<uint>(sums[r][c].thread_elements()[1]) << c;
+      bits ^= as_type<uint>(once.thread_elements()) * (3 + 2 * r);
+    }
+  out[i] = bits;""",
     "matrices_of_constants_in_both_arms": """
   device float* place = (device float*)(out + 4096 + 128 * (group.x * simds + simd));
   simdgroup_float8x8 a = make_filled_simdgroup_matrix<float, 8, 8>(1.5f), c;

@@ -170,3 +170,35 @@ def test_more_than_registers_hold_stays_in_the_frame() -> None:
     assert not any("<32 x i32>" in line for line in blocks_of(text)["am.resume.1"])
     out, _, _ = run(body, list(range(32)))
     assert out[:32] == [lane * (1 + sum(range(2, 22))) for lane in range(32)]
+
+
+def test_a_loop_hands_on_more_than_registers_hold() -> None:
+    """Each sum takes what its neighbour had; one that is still needed has a place of its own."""
+    count = 20
+    phis = "".join(
+        f"\n  %s{n} = phi i32 [ {n}, %entry ], [ %t{(n + 1) % count}, %loop ]" for n in range(count)
+    )
+    sums = "".join(f"\n  %t{n} = add i32 %s{n}, %x" for n in range(count))
+    totals = "".join(f"\n  %u{n + 1} = add i32 %u{n}, %p{n}" for n in range(count))
+    last = "".join(f"\n  %l{n} = phi i32 [ %t{n}, %loop ]" for n in range(count))
+    scaled = "".join(f"\n  %p{n} = mul i32 %l{n}, {n + 3}" for n in range(count))
+    body = f"""{VARYING}
+  br label %loop
+loop:
+  %n = phi i32 [ 0, %entry ], [ %next, %loop ]{phis}{WAIT}{sums}{WAIT}
+  %next = add i32 %n, 1
+  %again = icmp ult i32 %next, 7
+  br i1 %again, label %loop, label %done
+done:{last}{scaled}
+  %u0 = add i32 %x, 0{totals}{stored("i32", f"%u{count}")}"""
+    out, waits, frame = run(body, list(range(5, 37)))
+    expected = []
+    for x in range(5, 37):
+        before = list(range(count))
+        for _ in range(7):
+            after = [value + x for value in before]
+            before = after[1:] + after[:1]
+        expected.append(x + sum(value * (n + 3) for n, value in enumerate(after)))
+    assert out[:32] == expected
+    assert waits == 14
+    assert count * 128 < frame < (count + 4) * 128, "a vector of 32 for each sum, not two"

@@ -16,7 +16,15 @@ from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.memory import Access, Memory
 from anymetal.passes.simdgroup.operations import Operations
 from anymetal.passes.simdgroup.positions import SIMD_POINTER
-from anymetal.passes.simdgroup.rules import literal
+from anymetal.passes.simdgroup.products import (
+    Product,
+    Products,
+    added_to,
+    has_room,
+    products_in,
+    two_by_two,
+)
+from anymetal.passes.simdgroup.rules import literal, matrix_part
 from anymetal.passes.simdgroup.serial import Serial
 from anymetal.passes.simdgroup.slots import Slots
 from anymetal.passes.simdgroup.together import (
@@ -27,9 +35,10 @@ from anymetal.passes.simdgroup.together import (
 )
 from anymetal.passes.simdgroup.values import ALL_LANES, MASK, Code, Value
 
-# Address arithmetic: nothing that reads memory.
-_ADDRESS_OPERATIONS = frozenset(
+# What is computed ahead of its place, addresses mostly: nothing that reads memory.
+_PURE_OPERATIONS = frozenset(
     [
+        "extractelement",
         "getelementptr",
         "add",
         "sub",
@@ -57,6 +66,8 @@ class Scope:
     groups: dict[int, list[Instruction]] = field(
         default_factory=dict
     )  # stores to write with the last
+    # Matrix products that are written with the product they are added to.
+    added: dict[int, list[Product]] = field(default_factory=dict)
 
 
 Writer = Callable[["BlockWriter", Instruction, list[Value], Scope], Value | None]
@@ -74,6 +85,7 @@ class BlockWriter:
         self._memory = Memory(code)
         serial = Serial(code)
         self._calls = Calls(code, serial, SIMD_POINTER)
+        self._products = Products(code, self._calls.matrices)
         self._inside = threadgroup_pointers(analysis.kernel, analysis.facts)
         self._atomics = Atomics(code, serial, self._inside)
         self._in_rows = blocks_in_rows(analysis.kernel)
@@ -119,6 +131,7 @@ class BlockWriter:
         for number, instruction in enumerate(block):
             if instruction.opcode in ("br", "ret", "unreachable"):
                 return
+            self._multiply_together(block, number, scope)
             if id(instruction) in scope.done:
                 continue
             if instruction.result is not None and instruction.result in scope.values:
@@ -130,6 +143,55 @@ class BlockWriter:
             if instruction.result is not None and value is not None:
                 scope.values[instruction.result] = value
                 self._slots.keep(instruction.result, value)
+
+    # ---- matrix products -----------------------------------------------------------------------
+
+    def _multiply_together(self, block: list[Instruction], number: int, scope: Scope) -> None:
+        """Writes a matrix product together with others that share its matrices, and with those
+        that it is added to: then nothing is written before the first of these."""
+        instruction = block[number]
+        if scope.mask is not None or matrix_part(instruction.callee or "") is None:
+            return
+        if id(instruction) in scope.done or instruction.result in scope.values or not has_room():
+            return
+        four = scope.added.pop(id(instruction), None)
+        products = products_in(block[number:])
+        if four is not None:
+            more = added_to(four, products)
+            assert more is not None
+            for call in (call for product in more for call in product.calls):
+                scope.added.pop(id(call), None)
+            is_whole = self._are_at_hand(scope, *(p.left + p.right for p in more))
+            self._multiply([four, more] if is_whole else [four], scope)
+            return
+        four = two_by_two([p for p in products if self._are_at_hand(scope, p.operands)])
+        if four is None:
+            return
+        more = added_to(four, products)
+        if more is None or not self._are_only_for(four, more):
+            self._multiply([four], scope)
+            return
+        self._products.prepare(four, lambda operand: self.operand(operand, scope))
+        scope.done.update(id(call) for product in four for call in product.calls)
+        scope.added.update((id(call), four) for product in more for call in product.calls)
+
+    def _are_at_hand(self, scope: Scope, *operands: tuple[Operand, ...]) -> bool:
+        return all(self._ahead(o, scope) is not None for some in operands for o in some)
+
+    def _multiply(self, steps: list[list[Product]], scope: Scope) -> None:
+        scope.values |= self._products.write(steps, lambda operand: self.operand(operand, scope))
+
+    def _are_only_for(self, products: list[Product], users: list[Product]) -> bool:
+        """Whether nothing else in the kernel uses the results of products."""
+        names = {name for product in products for name in product.results}
+        calls = {id(call) for user in users for call in user.calls}
+        return not any(
+            operand.text in names
+            for instructions in self._kernel.blocks.values()
+            for instruction in instructions
+            if id(instruction) not in calls
+            for operand in instruction.operands
+        )
 
     # ---- strided accesses combined ------------------------------------------------------------
 
@@ -216,7 +278,7 @@ class BlockWriter:
         scope.done.update(id(member) for member in members if member is not last)
 
     def _ahead(self, operand: Operand, scope: Scope) -> Value | None:
-        """An address computed ahead of its place, if all its operands are available."""
+        """A value computed ahead of its place, if all its operands are available."""
         name = operand.text
         if not operand.is_name or name in scope.values:
             return self.operand(operand, scope)
@@ -224,7 +286,7 @@ class BlockWriter:
         if definition is None or definition[0] != scope.label or definition[1].opcode == "phi":
             return self.operand(operand, scope)
         instruction = definition[1]
-        if instruction.opcode not in _ADDRESS_OPERATIONS:
+        if instruction.opcode not in _PURE_OPERATIONS:
             return None
         if any(self._ahead(part, scope) is None for part in instruction.operands):
             return None

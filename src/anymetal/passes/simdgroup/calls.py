@@ -85,7 +85,7 @@ class Calls:
         self._code = code
         self._serial = serial
         self._simd = simd
-        self._matrices = Matrices(code)
+        self.matrices = Matrices(code)
         self._observers = Observers(code)
         self.has_barriers = False
 
@@ -104,7 +104,7 @@ class Calls:
             return None
         part = matrix_part(callee)
         if part is not None:
-            return self._matrices.element(part, instruction.type, operands, mask)
+            return self.matrices.element(part, instruction.type, operands, mask)
         name = _family(callee)
         uniform = all(operand.facts.is_uniform for operand in operands)
         if callee.startswith(MEMORY_INTRINSICS):

@@ -13,6 +13,7 @@ from anymetal.ir import Block, Instruction, Layout, Type
 # Stands in vector code where a simdgroup waits, in front of a jump to where it goes on.
 WAIT = "am_wait"
 Named = tuple[str, Type]
+NOT_KEPT = "captures(none)"  # an address, by the function that it is given to
 _REGISTERS = 32 * 64  # bytes
 
 
@@ -24,7 +25,8 @@ class Lasting:
     `values`: results of instructions that are used behind a wait. `saved` and `restored`, for each
     block that waits: the other variables and the values that may be newer than when they were last
     saved, and those that are used before the next wait. `saved_early`, for edges: what is saved
-    once, before a loop that waits.
+    once, before a loop that waits. `shared`: values in memory, and the variables that they are
+    copied to, where both lie in one place.
     """
 
     in_memory: set[str]
@@ -32,6 +34,7 @@ class Lasting:
     saved: dict[str, list[Named]]
     restored: dict[str, list[Named]]
     saved_early: dict[tuple[str, str], list[Named]]
+    shared: dict[str, str]
 
 
 def what_lasts(blocks: list[Block], allocas: dict[str, Instruction], types: Layout) -> Lasting:
@@ -63,6 +66,7 @@ def what_lasts(blocks: list[Block], allocas: dict[str, Instruction], types: Layo
         saved={label: listed(bits) for label, bits in saved.items()},
         restored={label: listed(bits) for label, bits in restored.items()},
         saved_early={edge: listed(bits) for edge, bits in saved_early.items()},
+        shared=_shared(blocks, flows, live, kept, at_home),
     )
 
 
@@ -127,11 +131,47 @@ class _Candidates:
         is_variable = number < self.variables and access.opcode == "store"
         return is_variable and access.operands[0].type is self._named[number][1]
 
+    def read(self, instruction: Instruction) -> int:
+        """What an instruction reads, or has the address of."""
+        read = 0
+        for place, operand in enumerate(instruction.operands):
+            number = self.numbers.get(operand.text)
+            if place == 1 and number is not None and self.is_written(instruction, number):
+                continue
+            for one in (number, self.inside.get(operand.text)):
+                if one is not None:
+                    read |= 1 << one
+        return read
+
+    def written(self, instruction: Instruction) -> Iterator[int]:
+        """What an instruction writes as a whole."""
+        number = self.numbers.get(instruction.result or "")
+        if number is not None:
+            yield number
+        if instruction.opcode == "store":
+            number = self.numbers.get(instruction.operands[1].text)
+            if number is not None and self.is_written(instruction, number):
+                yield number
+
+    def copied(self, instruction: Instruction) -> tuple[int, int] | None:
+        """The value and the variable, where a store copies one to the other."""
+        if instruction.opcode != "store":
+            return None
+        value, variable = (self.numbers.get(operand.text) for operand in instruction.operands)
+        if value is None or variable is None or value < self.variables:
+            return None
+        return (value, variable) if self.is_written(instruction, variable) else None
+
+    def name(self, number: int) -> str:
+        return self._named[number][0]
+
     def _note_address(self, instruction: Instruction, place: int, number: int) -> None:
         opcode = instruction.opcode
         if opcode == "getelementptr" and place == 0 and instruction.result is not None:
             self.inside[instruction.result] = number
-        elif not (opcode == "load" or (opcode == "store" and place == 1)):
+        elif not (
+            opcode == "load" or (opcode == "store" and place == 1) or _is_lent(instruction, place)
+        ):
             self.escaped.add(self._named[number][0])
 
     def _add_values(self, blocks: list[Block]) -> None:
@@ -142,6 +182,12 @@ class _Candidates:
                     home, made = homes.get(operand.text, (block, None))
                     if made is not None and home is not block and operand.text not in self.numbers:
                         self._add(operand.text, made.type)
+
+
+def _is_lent(call: Instruction, place: int) -> bool:
+    """Whether a function is given an address that it does not keep."""
+    attributes = call.attributes[place : place + 1] if call.opcode == "call" else ()
+    return any(NOT_KEPT in given for given in attributes)
 
 
 @dataclass
@@ -156,21 +202,52 @@ class _Flow:
 
 def _flow(block: Block, kept: _Candidates) -> _Flow:
     read = written = 0
-    numbers, inside = kept.numbers, kept.inside
     for instruction in block.instructions:
-        target = numbers.get(instruction.result or "")
-        for place, operand in enumerate(instruction.operands):
-            text = operand.text
-            number = numbers.get(text)
-            if place == 1 and number is not None and kept.is_written(instruction, number):
-                target = number
-                continue
-            for one in (number, inside.get(text)):
-                if one is not None and not written >> one & 1:
-                    read |= 1 << one
-        if target is not None:
-            written |= 1 << target
+        read |= kept.read(instruction) & ~written
+        for number in kept.written(instruction):
+            written |= 1 << number
     return _Flow(read, written, block.successors, waits(block))
+
+
+def _shared(
+    blocks: list[Block],
+    flows: dict[str, _Flow],
+    live: dict[str, int],
+    kept: _Candidates,
+    at_home: int,
+) -> dict[str, str]:
+    """Values that are copied to a variable, mostly for the next turn of a loop, where neither is
+    written while the other one is needed."""
+    copies: dict[int, int] = {}
+    for block in blocks:
+        for instruction in block.instructions:
+            copy = kept.copied(instruction)
+            if copy is None or not at_home >> copy[0] & at_home >> copy[1] & 1:
+                continue
+            if copy[0] not in copies and copy[1] not in copies.values():
+                copies.update([copy])
+    for block in blocks:
+        after = _union(live[label] for label in flows[block.label].after)
+        for value, variable in _overwritten(block, after, kept, copies):
+            if copies.get(value) == variable:
+                del copies[value]
+    return {kept.name(value): kept.name(variable) for value, variable in copies.items()}
+
+
+def _overwritten(
+    block: Block, after: int, kept: _Candidates, copies: dict[int, int]
+) -> Iterator[tuple[int, int]]:
+    """The pairs of `copies` of which one is written in a block while the other one is live."""
+    partners = copies | {variable: value for value, variable in copies.items()}
+    alive = after
+    for instruction in reversed(block.instructions):
+        for number in kept.written(instruction):
+            alive &= ~(1 << number)
+            partner = partners.get(number)
+            is_copy = kept.copied(instruction) == (partner, number)
+            if partner is not None and alive >> partner & 1 and not is_copy:
+                yield (number, partner) if number in copies else (partner, number)
+        alive |= kept.read(instruction)
 
 
 def waits(block: Block) -> bool:

@@ -28,7 +28,7 @@ from anymetal.passes.simdgroup.values import Code, Value, vector_type
 
 SIDE = 8
 HALF = WIDTH // 2  # lanes, which hold four rows
-_WIDE, _HALF_TYPE = vector_type(FLOAT), vector(HALF, FLOAT)
+WIDE, HALF_TYPE = vector_type(FLOAT), vector(HALF, FLOAT)
 
 
 def _row(lane: int) -> int:
@@ -43,8 +43,8 @@ def _column(lane: int) -> int:
 _LANES = {(_row(lane), _column(lane)): lane for lane in range(HALF)}
 
 _NAME = "am.matrix.product"
-_FMA = Signature(f"llvm.fma.v{HALF}f32", _HALF_TYPE, [Parameter(_HALF_TYPE)] * 3)
-_RESULT = structure(_WIDE, _WIDE)
+FMA = Signature(f"llvm.fma.v{HALF}f32", HALF_TYPE, [Parameter(HALF_TYPE)] * 3)
+_RESULT = structure(WIDE, WIDE)
 
 
 class Matrices:
@@ -56,18 +56,25 @@ class Matrices:
     def element(self, part: int, kind: Type, operands: list[Value], mask: Operand | None) -> Value:
         """The first or second element of each lane of a * b + c."""
         code = self._code
-        arguments = tuple(self._floats(operand, mask) for operand in operands)
+        arguments = tuple(self.floats(operand, mask) for operand in operands)
         if arguments not in code.kept:
-            if _NAME not in code.functions:
-                code.functions[_NAME] = _definition()
-                code.declarations[_FMA.name] = _FMA
-            code.kept[arguments] = code.call(_RESULT, _NAME, arguments, convention=IN_REGISTERS)
-        result = code.extract_value(_WIDE, code.kept[arguments], part)
-        if kind is not FLOAT:
-            result = code.cast("fptrunc", result, vector_type(kind))
-        return code.varying(result)
+            code.kept[arguments] = self._product(arguments)
+        return self.rounded(code.extract_value(WIDE, code.kept[arguments], part), kind)
 
-    def _floats(self, operand: Value, mask: Operand | None) -> Operand:
+    def rounded(self, element: Operand, kind: Type) -> Value:
+        code = self._code
+        if kind is not FLOAT:
+            element = code.cast("fptrunc", element, vector_type(kind))
+        return code.varying(element)
+
+    def _product(self, arguments: tuple[Operand, ...]) -> Operand:
+        code = self._code
+        if _NAME not in code.functions:
+            code.functions[_NAME] = _definition()
+            code.declarations[FMA.name] = FMA
+        return code.call(_RESULT, _NAME, arguments, convention=IN_REGISTERS)
+
+    def floats(self, operand: Value, mask: Operand | None) -> Operand:
         """What lanes that are not there would have brought counts as zero."""
         code = self._code
         vector = code.vector(operand)
@@ -79,9 +86,9 @@ class Matrices:
 
     def _converted(self, value: Operand, mask: Operand | None) -> Operand:
         code = self._code
-        if value.type is not _WIDE:
-            value = code.cast("fpext", value, _WIDE)
-        return value if mask is None else code.select(mask, value, zero(_WIDE))
+        if value.type is not WIDE:
+            value = code.cast("fpext", value, WIDE)
+        return value if mask is None else code.select(mask, value, zero(WIDE))
 
 
 def _definition() -> Function:
@@ -90,7 +97,7 @@ def _definition() -> Function:
     Not inlined: LLVM would mix the steps of many products, and their sums do not all fit into
     registers (1024^3 with 16 sums a simdgroup: 134 ms inlined).
     """
-    parameters = [Parameter(_WIDE, f"%{letter}{part}") for letter in "abc" for part in range(2)]
+    parameters = [Parameter(WIDE, f"%{letter}{part}") for letter in "abc" for part in range(2)]
     signature = Signature(
         _NAME,
         _RESULT,
@@ -116,20 +123,23 @@ class _Product(Builder):
                 row = self._row(right[part][k // 4], k)
                 for half, column in enumerate(columns):
                     factors = [column, row, sums[part][half]]
-                    sums[part][half] = self.call(_HALF_TYPE, _FMA.name, factors)
+                    sums[part][half] = self.call(HALF_TYPE, FMA.name, factors)
         first, second = (self.shuffle(low, high, range(WIDTH)) for low, high in sums)
         return first, second
 
     def _halves(self, lanes: Operand) -> list[Operand]:
         starts = (0, HALF)
-        return [self.shuffle(lanes, poison(_WIDE), range(start, start + HALF)) for start in starts]
+        return [self.shuffle(lanes, poison(WIDE), range(start, start + HALF)) for start in starts]
 
     def _column(self, half: Operand, k: int) -> Operand:
         """Column `k` of four rows, each of its elements in all lanes of its row."""
         places = [_LANES[_row(lane), k - k % 2] for lane in range(HALF)]
-        return self.shuffle(half, poison(_HALF_TYPE), places)
+        return self.shuffle(half, poison(HALF_TYPE), places)
 
     def _row(self, half: Operand, k: int) -> Operand:
-        """Row `k`, every other element of it, in the lanes of each row."""
-        places = [_LANES[k % 4, _column(lane)] for lane in range(HALF)]
-        return self.shuffle(half, poison(_HALF_TYPE), places)
+        return self.shuffle(half, poison(HALF_TYPE), row_places(k))
+
+
+def row_places(k: int) -> list[int]:
+    """Where in a half row `k` is, every other element of it, in the lanes of each row."""
+    return [_LANES[k % 4, _column(lane)] for lane in range(HALF)]

@@ -69,7 +69,8 @@ def make_resumable(function: Function, types: Layout) -> int:
     for name, kind in lasting.values.items():
         variable = _variable(name)
         if name in lasting.in_memory:
-            frame.place(entry, variable, kind, types.align(kind), new=variable)
+            home = lasting.shared.get(name, variable)
+            frame.place(entry, home, kind, types.align(kind), new=variable)
         else:
             entry.alloca(kind, name=variable)
     if lasting.values:
