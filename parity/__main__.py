@@ -108,9 +108,12 @@ def judge(options: argparse.Namespace) -> int:
 
 
 def _judges(engine: str | None) -> dict[str, tuple[Names, Judge]]:
-    from parity import mlx, programs, pytorch  # noqa: PLC0415  (they import torch)
+    import torch  # noqa: PLC0415  (a page is written without it)
 
-    engines = mlx.ENGINES if engine is None else (engine,)
+    from parity import mlx, programs, pytorch, results  # noqa: PLC0415  (they import torch)
+
+    torch.set_num_threads(1)  # launches are small; who wants more cores runs several shards
+    engines = results.ENGINES if engine is None else (engine,)
 
     def with_source() -> list[str]:
         return [name for name in mlx.kernels() if mlx.has_source(name)]
@@ -120,7 +123,7 @@ def _judges(engine: str | None) -> dict[str, tuple[Names, Judge]]:
 
     return {
         "tables": (with_source, mlx.judge_tables),
-        "results": (with_source, functools.partial(mlx.judge_results, engines=engines)),
+        "results": (with_source, functools.partial(results.judge_results, engines=engines)),
         "structure": (with_source, mlx.judge_structure),
         "torch": (with_case, pytorch.judge),
         "programs": (programs.kernels, programs.judge),

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
-from parity import mlx, pytorch, wheels
+from parity import mlx, pytorch, results, wheels
 from parity.__main__ import describe, is_good, shard
 from parity.inputs import make_inputs
 from parity.templates import AnyType, template_of
 
 # Kernels whose arguments are compared, one of so many launched as well (compiling is what takes
 # long), and PyTorch's.
-KERNELS, LAUNCHED, TORCH = 400, 20, 60
+KERNELS, LAUNCHED, TORCH = 400, 10, 60
 
 
 def fetched(wheel: wheels.Wheel) -> None:
@@ -38,7 +38,7 @@ def test_kernels_are_apples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANYMETAL_ENGINE", "auto")  # judges set it themselves
     names = shard(with_source(), "1/1", KERNELS)
     launched = frozenset(names[::LAUNCHED])
-    verdicts = list(mlx.judge_results(names, ["coroutine"], launched.__contains__))
+    verdicts = list(results.judge_results(names, ["coroutine"], launched.__contains__))
     assert len(verdicts) == KERNELS
     assert [describe(verdict) for verdict in verdicts if not is_good(verdict)] == []
     assert sum(bool(verdict.results) for verdict in verdicts) == len(launched)
@@ -48,7 +48,7 @@ def test_kernels_are_apples(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_results_are_equal_bit_by_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched(wheels.MLX)
     monkeypatch.setenv("ANYMETAL_ENGINE", "auto")
-    (verdict,) = mlx.judge_results([name])
+    (verdict,) = results.judge_results([name])
     assert verdict.results == (("simdgroup", "equal"), ("coroutine", "equal"))
 
 

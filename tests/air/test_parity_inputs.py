@@ -12,7 +12,7 @@ import torch
 from anymetal.nouns import Argument, Field
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
-from parity import mlx
+from parity import results
 from parity.inputs import NoValue, make_inputs
 from parity.launches import Case, Launch, description_of
 from parity.launches.launch import SPECIAL, indices_below
@@ -72,11 +72,13 @@ def test_differences_are_named() -> None:
     one[place.start : place.start + 8] = torch.tensor([1.0, float("nan")]).view(torch.uint8)
     other[place.start : place.start + 8] = torch.tensor([1.0, float("nan")]).view(torch.uint8)
     other[place.start + 7] ^= 0x80
-    assert mlx._difference(inputs, one, other) == "NaN signs"
+    assert results._difference(inputs, one, other) == "NaN signs"
     other[place.start + 1] ^= 1
-    assert mlx._difference(inputs, one, other).startswith("1 elements differ, first out[0]: 1.0")
+    assert results._difference(inputs, one, other).startswith(
+        "1 elements differ, first out[0]: 1.0"
+    )
     stray[-1] = 1
-    assert mlx._difference(inputs, inputs.block, stray) == "stray writes differ"
+    assert results._difference(inputs, inputs.block, stray) == "stray writes differ"
 
 
 def test_kernels_of_a_family_share_out_the_ways_to_launch_it() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from anymetal.errors import ToolchainError
-from anymetal.ir import Function, Module, parse
+from anymetal.ir import Extract, Function, Module, parse
 from anymetal.msl import clang
 from anymetal.msl.contract import contract
 from anymetal.nouns import Dialect, Target
@@ -37,76 +37,28 @@ _FAMILIES = (
     (re.compile(r"air\.\w+(\.[su])?\.i\d+$"), "integer"),
     (re.compile(r"air\."), "math"),
 )
-_NAME = re.compile(r'@("[^"]*"|[-\w.$]+)')
-_NODE = re.compile(r"![0-9]+")
-_GROUP = re.compile(r"#\d+")
 
 
 class Family:
     """The functions of one file, as text that can be linked with a kernel."""
 
     def __init__(self, module: Module) -> None:
-        self.functions = {function.name: function for function in module.functions}
-        self._header: list[str] = []
-        self._symbols: dict[str, str] = {}
-        self._nodes: dict[str, str] = {}
-        self._groups: dict[str, str] = {}
-        self._named: list[str] = []
-        for line in module.lines:
-            self._sort(line)
+        self._extract = Extract(module)
+        self.functions = self._extract.functions
         group = self.functions.get(GROUP_MAIN) or next(iter(self.functions.values()))
         words = [w for g in group.signature.groups for w in module.attribute_group(g)]
         kept = ('"target-cpu"', '"target-features"', '"no-builtins"', '"no-trapping-math"')
         self.target = " ".join(word for word in words if word.startswith(kept))
 
-    def _sort(self, line: str) -> None:
-        if line.startswith(("declare ", "@")):
-            name = _NAME.search(line)
-            assert name is not None, line
-            self._symbols[name[1].strip('"')] = line
-        elif line.startswith(("target ", "%")):
-            self._header.append(line)
-        elif line.startswith("attributes "):
-            self._groups[line.split()[1]] = line
-        elif _NODE.match(line):
-            self._nodes[line.split(" ", 1)[0]] = line
-        elif line.startswith(("!llvm.dbg.cu", "!llvm.module.flags")):
-            self._named.append(line)
-
     @property
     def header(self) -> str:
         """Lines that say what machine the code is for."""
-        return "\n".join(line for line in self._header if line.startswith("target "))
+        lines = self._extract.header
+        return "\n".join(line for line in lines if line.startswith("target "))
 
     def taken(self, names: Iterable[str]) -> str:
         """A module of these functions and of all that they need."""
-        lines = [*self._header]
-        waiting, seen = list(names), set[str]()
-        while waiting:
-            name = waiting.pop()
-            if name in seen or not (name in self.functions or name in self._symbols):
-                continue
-            seen.add(name)
-            text = (
-                _linkable(self.functions[name]) if name in self.functions else self._symbols[name]
-            )
-            lines.append(text)
-            waiting += [found.strip('"') for found in _NAME.findall(text)]
-        lines += self._named
-        lines += self._closure("\n".join(lines), self._groups, _GROUP)
-        lines += self._closure("\n".join(lines), self._nodes, _NODE)
-        return "\n".join(lines) + "\n"
-
-    @staticmethod
-    def _closure(text: str, table: dict[str, str], mark: re.Pattern[str]) -> list[str]:
-        """The rows that a text names, and those that these name."""
-        waiting, found = set(mark.findall(text)), dict[str, str]()
-        while waiting:
-            name = waiting.pop()
-            if name in table and name not in found:
-                found[name] = table[name]
-                waiting |= set(mark.findall(table[name])) - found.keys()
-        return list(found.values())
+        return self._extract.taken(names, _linkable)
 
 
 def _linkable(function: Function) -> str:

@@ -31,6 +31,7 @@ ask `scalar`, `bits`, `element`; `type_of("<4 x float>")` reads one, `module.lay
 """
 
 from anymetal.ir.build import Builder
+from anymetal.ir.extract import Extract
 from anymetal.ir.grammar import BINARY, CASTS, Parts
 from anymetal.ir.instruction import Instruction
 from anymetal.ir.module import OWN_METADATA, Block, Function, Global, Module, read_attributes
@@ -100,6 +101,7 @@ __all__ = [
     "Array",
     "Block",
     "Builder",
+    "Extract",
     "Float",
     "Function",
     "Global",

@@ -80,31 +80,35 @@ def _paths(fields: Sequence[DeclaredField], prefix: str = "") -> Iterator[str]:
         yield from _paths(field.fields, f"{prefix}{field.name}{'[0]' * field.extents}.")
 
 
-def presence_text(entry: EntryPoint) -> str:
+def presence_text(entry: EntryPoint, number: int = 0) -> str:
     """Constants that say which parameters the function constants leave in place."""
     return "".join(
-        f'extern "C" const bool am_argument_present_{place} = ({parameter.function_constant});\n'
+        f'extern "C" const bool am_argument_present_{number}_{place} ='
+        f" ({parameter.function_constant});\n"
         for place, parameter in enumerate(entry.parameters)
         if parameter.function_constant is not None
     )
 
 
-def read_descriptions(module: Module, entry: EntryPoint) -> dict[int, Description]:
-    """Takes the constants of one kernel out of the module."""
+def read_descriptions(
+    module: Module, entries: Sequence[EntryPoint]
+) -> list[dict[int, Description]]:
+    """Takes the constants of kernels, numbered in this order, out of the module."""
+    variables = module.globals
+    found = _found(variables)
     present = {
-        int(name.removeprefix(_PRESENT)): bool(variable.value.integer)
-        for name, variable in module.globals.items()
+        name.removeprefix(_PRESENT): bool(variable.value.integer)
+        for name, variable in variables.items()
         if name.startswith(_PRESENT)
     }
-    descriptions = _descriptions(_found(module), entry, 0, present)
     module.remove_globals(_ARGUMENT)
-    return descriptions
+    return [_descriptions(found, entry, number, present) for number, entry in enumerate(entries)]
 
 
-def _found(module: Module) -> dict[str, Description]:
+def _found(variables: Mapping[str, Global]) -> dict[str, Description]:
     return {
         name.removeprefix(_ARGUMENT): _description(variable)
-        for name, variable in module.globals.items()
+        for name, variable in variables.items()
         if name.startswith(_ARGUMENT) and not name.startswith(_PRESENT)
     }
 
@@ -117,13 +121,13 @@ def _description(variable: Global) -> Description:
 
 
 def _descriptions(
-    found: Mapping[str, Description], entry: EntryPoint, number: int, present: Mapping[int, bool]
+    found: Mapping[str, Description], entry: EntryPoint, number: int, present: Mapping[str, bool]
 ) -> dict[int, Description]:
     return {
         place: replace(
             found[f"{number}_{place}"],
             fields=_read_fields(found, f"{number}_{place}", parameter.fields),
-            is_present=present.get(place, True),
+            is_present=present.get(f"{number}_{place}", True),
         )
         for place, parameter in enumerate(entry.parameters)
     }
@@ -197,7 +201,7 @@ def describe_parameters(prepared: Prepared, target: Target) -> dict[str, dict[in
     result = clang.compile_to_ir(unit.text, target, dialect=prepared.source.dialect)
     if not result.ok:
         unit.raise_errors(result.messages)
-    found = _found(parse(result.output))
+    found = _found(parse(result.output).globals)
     return {
         entry.name: _descriptions(found, entry, number, {}) for number, entry in enumerate(entries)
     }

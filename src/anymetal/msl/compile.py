@@ -47,7 +47,7 @@ def compile_program(
     The checker asks for IR that is not optimised: it has every access, with its place in the text.
     """
     entry = prepared.entry_points[entry_name]
-    values = _by_index(prepared, constants)
+    values = by_index(prepared, constants)
     unit = make_unit(prepared, values, [entry], entry_text(entry, target))
     dialect = prepared.source.dialect
     result = None
@@ -69,9 +69,9 @@ def compile_program(
     except UnknownValue as error:
         unit.refuse_values(error.names, str(error))
     place_initial_values(module)
-    unit.refuse_undefined(_undefined(module, target))
-    descriptions = read_descriptions(module, entry)
-    _check_types(prepared, entry, descriptions)
+    unit.refuse_undefined(undefined(module, target))
+    (descriptions,) = read_descriptions(module, [entry])
+    check_types(prepared, entry, descriptions)
     program = Program(
         entry=entry,
         ir=str(module),
@@ -97,10 +97,10 @@ def refuse_undefined(prepared: Prepared, entries: Sequence[EntryPoint], target: 
     result = clang.compile_to_ir(unit.text, target, dialect=prepared.source.dialect)
     if not result.ok:
         unit.raise_errors(result.messages)
-    unit.refuse_undefined(_undefined(parse(result.output), target))
+    unit.refuse_undefined(undefined(parse(result.output), target))
 
 
-def _undefined(module: Module, target: Target) -> list[str]:
+def undefined(module: Module, target: Target) -> list[str]:
     """The author's functions and variables that the kernel uses and nobody defines."""
     functions = [
         name for name in module.declarations() if not name.startswith("llvm.") and name not in OPEN
@@ -114,7 +114,7 @@ def _undefined(module: Module, target: Target) -> list[str]:
     return [name for name in names if name not in target.provided]
 
 
-def _by_index(prepared: Prepared, constants: Mapping[int | str, Scalar]) -> dict[int, Scalar]:
+def by_index(prepared: Prepared, constants: Mapping[int | str, Scalar]) -> dict[int, Scalar]:
     values = {}
     for key, value in constants.items():
         if isinstance(key, str):
@@ -151,7 +151,7 @@ def wrong_types(prepared: Prepared, target: Target) -> dict[str, list[Problem]]:
     return {name: problems for name, problems in found.items() if problems}
 
 
-def _check_types(
+def check_types(
     prepared: Prepared, entry: EntryPoint, descriptions: dict[int, Description]
 ) -> None:
     """What the tokens could not tell: types behind aliases and template parameters."""

@@ -6,16 +6,16 @@ from anymetal.msl.arguments import presence_text, signature_text
 from anymetal.nouns import EntryPoint, Target
 
 
-def entry_text(entry: EntryPoint, target: Target) -> str:
+def entry_text(entry: EntryPoint, target: Target, number: int = 0) -> str:
     """What stands behind the author's text: the kernel's type, the target's thunk, and a
     description of each parameter for the launcher."""
-    kernel, qualified = entry_kernel(entry)
+    kernel, qualified = entry_kernel(entry, number)
     return (
         f"{kernel}\n"
-        f"{signature_text(entry)}"
+        f"{signature_text(entry, number)}"
         f"using am_kernel_signature = decltype(am_signature_of({qualified}));\n"
         f"{target.thunk(entry, qualified)}"
-        f"{presence_text(entry)}"
+        f"{presence_text(entry, number)}"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from anymetal.engines.contract import Sizes
 from anymetal.engines.cpu import jit
@@ -13,7 +13,6 @@ from anymetal.engines.cpu.executable import CpuExecutable
 from anymetal.engines.cpu.layout import KERNEL_PART
 from anymetal.engines.cpu.lowering import lower
 from anymetal.engines.cpu.runtime import Runtime, runtime, start_early
-from anymetal.engines.cpu.shared import SharedCode
 from anymetal.engines.cpu.target import current
 from anymetal.ir import Module, parse
 from anymetal.machine.layout import THREADGROUP_ARGUMENTS
@@ -42,6 +41,12 @@ class Layout:
 
     sites: list[Site]
     variables: dict[int, tuple[int, int]]
+
+
+class LinkedCode(Protocol):
+    """Code in this process, whose functions are found by name."""
+
+    def address(self, symbol: str) -> int: ...
 
 
 class ThreadEngine:
@@ -98,11 +103,11 @@ class ThreadExecutable(CpuExecutable):
         payload: bytes,
         metadata: dict[str, Any],
         runtime: Runtime,
-        code: SharedCode | None = None,
+        code: LinkedCode | None = None,
     ) -> None:
         super().__init__(payload, metadata, runtime)
         coroutine = metadata["coroutine"]
-        self._code = code or jit.LoadedCode(payload)
+        self._code: LinkedCode = code or jit.LoadedCode(payload)
         self._address = self._code.address(COROUTINE if coroutine else GROUP_MAIN)
         self._frame_size = runtime.frame_size(self._address) if coroutine else 0
         self._without_memory = self._pack({})

@@ -3,7 +3,7 @@
 //
 // Included at the end of a kernel's translation unit, after am_thread_main. The engine inlines the
 // thread into the loop, so that LLVM can vectorise over threads; kernels that stop never come here.
-#pragma once
+// A unit of several kernels includes it for each of them, under other names.
 
 extern "C" void am_group_main(void* const* buffers, am_group* group) {
   unsigned index = 0;
