@@ -227,7 +227,7 @@ class BlockWriter:
         self, block: list[Instruction], number: int, kind: Type, scope: Scope
     ) -> bool:
         """Likewise for loads of four neighbours by each lane, at places far apart."""
-        if scope.mask is not None or block[number].opcode != "load":
+        if block[number].opcode != "load":
             return False
         members = self._neighbours(block, number, kind, scope)
         if members is None or not self._memory.is_row(vector(len(members), kind)):

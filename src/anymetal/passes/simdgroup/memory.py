@@ -222,6 +222,8 @@ class Memory:
         first = accesses[0]
         kind, offsets = vector(len(accesses), first.type), first.address.facts.offsets
         assert offsets is not None
+        if first.mask is not None:
+            return self.load_neighbours(first, len(accesses))
         places = [(first.address.start, offset) for offset in offsets]
         return self._or_gathers(accesses, lambda: self._wide.load_at(kind, places, first.align))
 

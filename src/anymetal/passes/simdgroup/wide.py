@@ -63,7 +63,7 @@ class Wide:
             return self._split(kind, self._gathered(pointers, align, mask))
         if mask is not None:
             each = [code.load(kind, place, align) for place in self._each(pointers, mask)]
-            return fours.apart(code, self._pieces(each))
+            return fours.transposed(code, each)
         return fours.apart(code, self._loaded(kind, pointers, align))
 
     def _loaded(self, kind: Type, pointers: Operand, align: int) -> list[Operand]:
@@ -98,8 +98,9 @@ class Wide:
     def load_at(self, kind: Type, places: list[tuple[Operand, int]], align: int) -> list[Operand]:
         """Likewise from places that are known: an address for each lane, and bytes behind it."""
         code = self._code
-        loaded = [code.load(kind, code.moved(*place), align) for place in places]
-        return fours.apart(code, self._pieces(loaded))
+        return fours.transposed(
+            code, [code.load(kind, code.moved(*place), align) for place in places]
+        )
 
     def _pieces(self, loaded: list[Operand]) -> list[Operand]:
         return [
