@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tools.headers import HEADERS
 
-from anymetal.engines.cpu.layout import CALL_PART, KERNEL_PART, Launch
+from anymetal.engines.cpu.layout import BUFFERS_PART, CALL_PART, KERNEL_PART, Launch
 from anymetal.engines.cpu.target import HOST
 from anymetal.errors import ToolchainError
 from anymetal.machine.layout import HEADER, Simdgroup, Wait
@@ -58,8 +58,10 @@ def test_other_layout_does_not_compile(tmp_path: Path) -> None:
 
 
 def test_packed_parts_make_up_a_launch() -> None:
-    assert CALL_PART.size + KERNEL_PART.size == ctypes.sizeof(Launch)
-    assert offset_of(Launch, "kernel") == CALL_PART.size
+    parts = (BUFFERS_PART, CALL_PART, KERNEL_PART)
+    assert sum(part.size for part in parts) == ctypes.sizeof(Launch)
+    assert offset_of(Launch, "threads") == BUFFERS_PART.size
+    assert offset_of(Launch, "kernel") == BUFFERS_PART.size + CALL_PART.size
 
 
 def test_packing_leaves_gaps() -> None:

@@ -20,6 +20,7 @@ from anymetal.launch.shape import Extent, grid_and_group
 from anymetal.launch.virtual import Queue, command_queue
 from anymetal.nouns import Scalar
 
+_Tensor = torch.Tensor
 X = TypeVar("X", bound=Executable)
 B = TypeVar("B", bound=Binder)
 
@@ -27,7 +28,7 @@ B = TypeVar("B", bound=Binder)
 def cuda_device(args: tuple[Any, ...]) -> int:
     """The `cuda` device of a call's first tensor; -1 where that is elsewhere."""
     for argument in args:
-        if isinstance(argument, torch.Tensor):
+        if isinstance(argument, _Tensor):
             if argument.is_cuda:
                 return argument.get_device()
             if argument.dim() > 0:
@@ -221,6 +222,45 @@ class PlainKernel(BoundKernel):
         self._constants = constants
         self._workers = workers
         self._spare: Executable | None = None
+
+    def call(
+        self,
+        check: ActiveCheck | None,
+        args: tuple[Any, ...],
+        threads: Extent | None = None,
+        group_size: Extent | None = None,
+        arg_casts: Casts = None,
+        error_buf_idx: int | None = None,
+        threadgroup_memory: Mapping[int, int] | None = None,
+    ) -> None:
+        """The short way for tensors in CPU memory: nothing is queued, and nothing is noted of a
+        launch that is over when this returns."""
+        if error_buf_idx is not None:
+            super().call(
+                *(check, args, threads, group_size, arg_casts, error_buf_idx, threadgroup_memory)
+            )
+            return
+        binder = self.binder
+        frame = binder.take_frame()
+        keep: list[Any] = []
+        frame.errors = memory = None
+        elements = binder.bind(frame, args, arg_casts, keep)
+        is_plain = threads is not None and not (binder.threadgroup or threadgroup_memory)
+        if is_plain and len(args) >= binder.required:
+            grid, group = grid_and_group(self.name, threads, group_size, self.limit)
+        else:
+            grid, group, memory = self.settled(
+                len(args), elements, threads, group_size, None, threadgroup_memory
+            )
+        if frame.on_device:
+            queue = command_queue()
+            self.start(Ready(frame, args, grid, group, memory, check, keep, None, queue))
+            return
+        try:
+            if all(grid):
+                self.run_at(frame.address, grid, group, memory)
+        finally:
+            binder.give_back(frame)
 
     def run(
         self,

@@ -82,6 +82,10 @@ def _extent(kernel: str, value: Extent, name: str) -> tuple[Sizes, int]:
         if 0 <= value <= _UINT32_MAX:
             return (value, 1, 1), 1
         sizes = (value,)
+    elif type(value) is tuple and len(value) == 1 and type(value[0]) is int:
+        sizes = value
+        if 0 <= value[0] <= _UINT32_MAX:
+            return (value[0], 1, 1), 1
     else:
         try:
             if isinstance(value, bytes | Mapping):

@@ -9,7 +9,7 @@ from typing import Any
 
 from anymetal import settings
 from anymetal.engines.contract import Sizes
-from anymetal.engines.cpu.layout import CALL_PART, STACK_BYTES, LogSink, Outcome
+from anymetal.engines.cpu.layout import BUFFERS_PART, CALL_PART, STACK_BYTES, LogSink, Outcome
 from anymetal.engines.cpu.messages import deliver
 from anymetal.engines.cpu.runtime import Runtime
 from anymetal.errors import KernelAssertion, KernelFault, KernelTimeout
@@ -17,6 +17,8 @@ from anymetal.nouns import SIMDGROUP, Argument
 
 # Ends that an assertion explains; a wrong index that it has seen may well end in a fault.
 _KERNELS_OWN = (Outcome.FINISHED, Outcome.FAULTED, Outcome.STACK_OVERFLOW)
+_FINISHED = int(Outcome.FINISHED)  # a plain number is compared sooner
+_MOST_SHAPES = 64  # whose launches are kept
 _MAIN_THREAD = threading.main_thread().ident
 
 
@@ -33,6 +35,8 @@ class CpuExecutable(ABC):
         self.static_threadgroup_memory_length: int = metadata["static_memory"]
         self.used_buffers = frozenset(metadata["used_buffers"])
         self._runtime = runtime
+        self._uses_log: bool = metadata["uses_log"]
+        self._launches: dict[tuple[object, ...], bytes] = {}
 
     @abstractmethod
     def _fixed_part(
@@ -50,26 +54,36 @@ class CpuExecutable(ABC):
         listener_data: int = 0,
     ) -> None:
         """The short way in: `buffers` is the address of a table of buffer addresses."""
-        fixed = self._fixed_part(threads, group_size, threadgroup_memory)
         on_main = threading.get_ident() == _MAIN_THREAD
         limit = settings.TIME_LIMIT.value()
-        sink = LogSink() if self.metadata["uses_log"] else None
-        changing = CALL_PART.pack(
-            buffers,
-            *threads,
-            *group_size,
-            workers,
-            on_main,
-            limit,
-            ctypes.addressof(sink) if sink else 0,
-            listener_data,
-        )
-        outcome = self._runtime.run(changing + fixed)
+        sink = None
+        if self._uses_log or threadgroup_memory or listener_data:
+            sink = LogSink() if self._uses_log else None
+            log = ctypes.addressof(sink) if sink else 0
+            call = CALL_PART.pack(
+                *threads, *group_size, workers, on_main, limit, log, listener_data
+            )
+            known = call + self._fixed_part(threads, group_size, threadgroup_memory)
+        else:
+            key = (threads, group_size, workers, on_main, limit)
+            known = self._launches.get(key) or self._new_launch(key, threads, group_size)
+        outcome = self._runtime.run(BUFFERS_PART.pack(buffers) + known)
+        if outcome == _FINISHED and sink is None:
+            return
         failures = deliver(sink, self.name, self._runtime) if sink is not None else ()
         if failures and outcome in _KERNELS_OWN:
             raise KernelAssertion(self.name, failures)
         if outcome not in (Outcome.FINISHED, Outcome.ENOUGH):
             self._raise(outcome, limit)
+
+    def _new_launch(self, key: tuple[object, ...], threads: Sizes, group_size: Sizes) -> bytes:
+        """All of Launch but the buffers, kept for the next one of this shape."""
+        if len(self._launches) >= _MOST_SHAPES:
+            self._launches.clear()
+        (x, y, z), (columns, rows, layers) = threads, group_size
+        call = CALL_PART.pack(x, y, z, columns, rows, layers, *key[2:], 0, 0)
+        self._launches[key] = call + self._fixed_part(threads, group_size, None)
+        return self._launches[key]
 
     def _raise(self, outcome: int, limit: float) -> None:
         if outcome == Outcome.INTERRUPTED:

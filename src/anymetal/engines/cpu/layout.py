@@ -71,7 +71,8 @@ class Launch(Structure):
     dynamic_memory = member("unsigned long", THREADGROUP_ARGUMENTS)
 
 
-CALL_PART = packer(Launch, "buffers", "listener_data")
+BUFFERS_PART = packer(Launch, "buffers", "buffers")
+CALL_PART = packer(Launch, "threads", "listener_data")
 KERNEL_PART = packer(Launch, "kernel", "dynamic_memory")
 
 HEADER = Header(

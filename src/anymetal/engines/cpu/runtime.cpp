@@ -491,9 +491,10 @@ void give_back(Worker* worker) {
 
 // `workers` is 0 where another launch has the pool.
 void run_shared(Worker& worker, Run& run, unsigned workers) {
-  if (workers) post(run, workers - 1);
+  bool shared = workers && run.total > 1;
+  if (shared) post(run, workers - 1);
   work_on(worker, run);
-  if (workers) collect(run);
+  if (shared) collect(run);
 }
 
 }  // namespace
@@ -542,18 +543,15 @@ int am_run(const Launch* launch) {
   unsigned workers = owner ? useful_workers(*launch, run) : 0;
   if (!pool->watchdog_started) start_watchdog();
   watch_faults();
-  SignalAction before;
-  bool guarded = launch->on_main_thread && replace_handler(kInterruptSignal, on_interrupt, before);
-  if (guarded) {
-    action_before = before;
-    __atomic_store_n(&interruptible, &run, __ATOMIC_SEQ_CST);
-  }
+  bool guarded =
+      launch->on_main_thread && replace_handler(kInterruptSignal, on_interrupt, action_before);
+  if (guarded) __atomic_store_n(&interruptible, &run, __ATOMIC_SEQ_CST);
   run_shared(*worker, run, workers);
   pthread_mutex_lock(&pool->watching);
   pthread_mutex_unlock(&pool->watching);
   if (guarded) {
     __atomic_store_n(&interruptible, (Run*)nullptr, __ATOMIC_SEQ_CST);
-    sigaction(kInterruptSignal, &before, nullptr);
+    sigaction(kInterruptSignal, &action_before, nullptr);
   }
   if (owner) pthread_mutex_unlock(&pool->launches);
   give_back(worker);

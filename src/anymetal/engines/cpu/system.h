@@ -60,6 +60,7 @@ int posix_memalign(void**, unsigned long, unsigned long);
 void free(void*);
 void* memset(void*, int, unsigned long);
 void* memcpy(void*, const void*, unsigned long);
+int memcmp(const void*, const void*, unsigned long);
 int pthread_mutex_init(Mutex*, const void*);
 int pthread_mutex_lock(Mutex*);
 int pthread_mutex_trylock(Mutex*);
@@ -139,10 +140,23 @@ inline void block_all_signals_but(int signal) {
 
 inline bool is_function(const SignalAction& action) { return (unsigned long)action.handler > 1; }
 
+inline bool is_alike(const SignalAction& one, const SignalAction& other) {
+  return one.handler == other.handler && one.flags == other.flags &&
+         memcmp(&one.mask, &other.mask, sizeof(one.mask)) == 0;
+}
+
 // Puts `handler` in place of a handler that is a function; the default action and "ignore" stay.
+// `before` has what was there the last time: mostly it still is, and one call is enough.
 inline bool replace_handler(int signal, void (*handler)(int), SignalAction& before) {
-  if (sigaction(signal, nullptr, &before) != 0 || !is_function(before)) return false;
-  SignalAction action = before;
+  SignalAction found = {}, action = before;
+  action.handler = handler;
+  if (is_function(before)) {
+    if (sigaction(signal, &action, &found) != 0) return false;
+    if (is_alike(found, before)) return true;
+    sigaction(signal, &found, nullptr);
+  }
+  if (sigaction(signal, nullptr, &found) != 0 || !is_function(found)) return false;
+  action = before = found;
   action.handler = handler;
   return sigaction(signal, &action, nullptr) == 0;
 }

@@ -47,7 +47,7 @@ def _sixteen_transposed(code: Code, lanes: Sequence[Operand]) -> list[Operand]:
         [_zipped(code, rows[start], rows[start + 1], 1, second) for start in (0, 2)]
         for second in (False, True)
     ]
-    return [_zipped(code, *pairs[part // 2], 2, bool(part % 2)) for part in range(FOUR)]
+    return [_zipped(code, low, high, 2, second) for low, high in pairs for second in (False, True)]
 
 
 def _zipped(code: Code, left: Operand, right: Operand, unit: int, second: bool) -> Operand:
