@@ -23,9 +23,10 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from parity import wheels
 from parity.verdict import Verdict
@@ -89,7 +90,8 @@ def judge(options: argparse.Namespace) -> int:
         place = RESULTS / f"{part}-{options.shard.replace('/', '-of-')}.jsonl"
         place.parent.mkdir(parents=True, exist_ok=True)
         if options.resume:
-            known = results_in(RESULTS, part)
+            engine = options.engine if part == "results" else None
+            known = judged_on(engine, results_in(RESULTS, part))
             chosen = [name for name in chosen if name not in known]
         started, bad, count = time.monotonic(), 0, 0
         with place.open("a" if options.resume else "w") as file:
@@ -178,14 +180,25 @@ def describe(verdict: Verdict) -> str:
     return f"{verdict.kernel}: {verdict.refused or verdict.arguments or '; '.join(words)}"
 
 
-def results_in(folder: Path, part: str) -> dict[str, dict[str, object]]:
-    """What is kept of a part, by kernel: of all its shards."""
-    rows: dict[str, dict[str, object]] = {}
+def results_in(folder: Path, part: str) -> dict[str, dict[str, Any]]:
+    """What is kept of a part, by kernel: of all its shards, and of every engine the last."""
+    rows: dict[str, dict[str, Any]] = {}
     for file in sorted(folder.glob(f"{part}-*.jsonl")):
         for line in file.read_text().splitlines():
             row = json.loads(line)
-            rows[row["kernel"]] = row
+            before = rows.get(row["kernel"], {"results": []})
+            words = {**dict(before["results"]), **dict(row["results"])}
+            rows[row["kernel"]] = {**row, "results": [list(pair) for pair in words.items()]}
     return rows
+
+
+def judged_on(engine: str | None, rows: Mapping[str, dict[str, Any]]) -> set[str]:
+    """The kernels that need not be judged again: on this engine, where one is chosen."""
+    return {
+        name
+        for name, row in rows.items()
+        if engine is None or row["refused"] or engine in dict(row["results"])
+    }
 
 
 if __name__ == "__main__":

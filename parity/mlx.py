@@ -12,15 +12,18 @@ from anymetal.air.frontend import AirFrontend
 from anymetal.air.llvm import disassembled
 from anymetal.air.metadata import Notes, read_notes
 from anymetal.engines.choose import checking_target
+from anymetal.engines.contract import Executable
 from anymetal.engines.registry import METAL
 from anymetal.errors import AnymetalError
 from anymetal.ir import parse
+from anymetal.launch.call import PlainKernel
 from anymetal.launch.metallib import load_metallib
 from anymetal.launch.shader import ShaderLibrary
 from anymetal.msl.arguments import describe_kernels
 from anymetal.msl.check import check_all
 from anymetal.nouns import Argument, Scalar, Source
-from parity import functions, operations, wheels
+from parity import executed, functions, operations, wheels
+from parity.inputs import make_inputs
 from parity.launches import Case, Launch, Undefined, description_of
 from parity.templates import AnyType, Template, template_of
 from parity.verdict import Verdict
@@ -197,13 +200,14 @@ def _structure(one: Noted, source: Source) -> Iterator[tuple[str, str]]:
     frontend, ours = AirFrontend(), METAL
     of_apple = (apples()._compiler.source, one.name, one.constants, checking_target())
     of_ours = (source, one.name, one.constants)
-    yield (
-        "structure",
-        operations.compared(
-            frontend.program(*of_apple, optimise=True),
-            ours.program(*of_ours, checking_target(), optimise=True),
-        ),
+    pair = (
+        frontend.program(*of_apple, optimise=True),
+        ours.program(*of_ours, checking_target(), optimise=True),
     )
+    word = operations.compared(*pair)
+    if word != "equal":
+        word = executed.compared(*pair, functools.partial(_launch_counted, one))
+    yield "structure", word
     yield (
         "functions",
         functions.compared(
@@ -211,3 +215,12 @@ def _structure(one: Noted, source: Source) -> Iterator[tuple[str, str]]:
             ours.program(*of_ours, functions.TARGET, optimise=False),
         ),
     )
+
+
+def _launch_counted(one: Noted, executable: Executable) -> None:
+    """All launches of a kernel, on one processor as counters want it."""
+    kernel = PlainKernel(executable, {}, apples()._compiler, workers=1)
+    for launch in one.launches:
+        inputs = make_inputs(one.name, [noted.argument for noted in one.notes.parameters], launch)
+        given = tuple(inputs.arguments(inputs.block))
+        kernel.call(None, given, launch.threads, launch.group)

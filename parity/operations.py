@@ -1,8 +1,12 @@
-"""How many additions, products, fused multiply-adds and so on a program has.
+"""How many additions, products, fused multiply-adds and so on a program has, or carries out.
 
-An operation on a vector counts for each of its components. Apple's compiler leaves loops as they
-are that clang unrolls: programs that differ are compared again behind the same optimiser, which
-unrolls what it was asked to and what is short.
+An operation on a vector counts for each of its components that anything comes of: optimisers put
+two numbers into a vector, and use one of the results. Negations are not counted: they are exact,
+and their number says how well an optimiser has shared them, and nothing else.
+
+Apple's compiler leaves loops as they are that clang unrolls: programs that differ are compared
+again behind the same optimiser, which unrolls what it was asked to and what is short. Those that
+still differ are compared as they run (executed.py).
 """
 
 from __future__ import annotations
@@ -12,11 +16,13 @@ from collections import Counter
 
 from anymetal.engines.cpu import jit
 from anymetal.engines.llvm import llvm
+from anymetal.ir import Block, Function, Instruction, Vector, parse
 from anymetal.nouns import Program
 
-_ARITHMETIC = re.compile(
-    r"= (?:tail )?(f(?:add|sub|mul|div|neg)|call [^@]*@llvm\.fmuladd)(?:[^%@<]*<(\d+) x|\.v(\d+))?"
-)
+_OPERATIONS = ("fadd", "fsub", "fmul", "fdiv")
+FUSED = "fmuladd"
+_INTRINSIC = f"llvm.{FUSED}."
+_BY_COMPONENT = (*_OPERATIONS, "fneg", "fptrunc", "fpext", "select", "fcmp", "freeze")
 _WISHES = re.compile(r"llvm\.loop\.unroll\.(?:full|enable)")
 
 
@@ -25,14 +31,69 @@ def compared(apples: Program, ours: Program) -> str:
     if operations_of(apples.ir) == operations_of(ours.ir):
         return "equal"
     left, right = (operations_of(_settled(program.ir)) for program in (apples, ours))
-    return "equal" if left == right else f"{dict(left)}, ours {dict(right)}"
+    return "equal" if left == right else different(left, right)
+
+
+def different(left: Counter[str], right: Counter[str]) -> str:
+    """What two counts say, in words."""
+    return f"{dict(sorted(left.items()))}, ours {dict(sorted(right.items()))}"
 
 
 def operations_of(ir: str) -> Counter[str]:
+    """The operations in the text of all functions."""
     found = Counter[str]()
-    for word, *width in _ARITHMETIC.findall(ir):
-        found["fmuladd" if "fmuladd" in word else word] += int("".join(width) or 1)
+    for function in parse(ir).functions:
+        components = Components(function)
+        for block in function.blocks:
+            found += components.operations(block)
     return found
+
+
+class Components:
+    """Which components of a function's vectors are used."""
+
+    def __init__(self, function: Function) -> None:
+        self._users = function.users()
+        self._known: dict[str, frozenset[int]] = {}
+
+    def operations(self, block: Block) -> Counter[str]:
+        """How many operations one pass through a block is."""
+        found = Counter[str]()
+        for one in block.instructions:
+            is_fused = (one.callee or "").startswith(_INTRINSIC)
+            if is_fused or one.opcode in _OPERATIONS:
+                count = len(self._used(one)) if isinstance(one.type, Vector) else 1
+                found[FUSED if is_fused else one.opcode] += count
+        return found
+
+    def _used(self, one: Instruction) -> frozenset[int]:
+        """The components of an instruction's vector that reach more than vectors like it."""
+        assert isinstance(one.type, Vector)
+        every = frozenset(range(one.type.count))
+        name = str(one.result)
+        if name not in self._known:
+            self._known[name] = every  # of a vector that is made of itself
+            found = (self._used_by(user, name, every) for user in self._users.get(name, ()))
+            self._known[name] = frozenset[int]().union(*found)
+        return self._known[name]
+
+    def _used_by(self, user: Instruction, name: str, every: frozenset[int]) -> frozenset[int]:
+        index = user.operands[-1].integer if user.operands else None
+        if user.opcode == "extractelement" and index is not None:
+            return frozenset([index])
+        if user.opcode == "insertelement" and index is not None and user.operands[0].text == name:
+            return self._used(user) - {index}
+        if user.opcode == "shufflevector":
+            return self._shuffled(user, name, len(every))
+        by_component = user.opcode in _BY_COMPONENT or (user.callee or "").startswith(_INTRINSIC)
+        return self._used(user) if by_component and isinstance(user.type, Vector) else every
+
+    def _shuffled(self, user: Instruction, name: str, count: int) -> frozenset[int]:
+        wanted = [user.numbers[component] for component in self._used(user)]
+        starts = [count * at for at in (0, 1) if user.operands[at].text == name]
+        return frozenset(
+            number - start for number in wanted for start in starts if 0 <= number - start < count
+        )
 
 
 def _settled(ir: str) -> str:

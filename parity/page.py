@@ -11,6 +11,7 @@ from typing import Any
 
 from parity import wheels
 from parity.__main__ import results_in
+from parity.executed import SAME_FUSED
 
 PAGE = Path(__file__).parent.parent / "docs" / "parity.md"
 _MOST_LISTED = 60
@@ -115,11 +116,13 @@ def _counts(judged: int, refused: int, other: int) -> tuple[str, str, str]:
 
 def _results(rows: Sequence[Row]) -> str:
     words: dict[str, Counter[str]] = {}
-    bad = []
+    signs, bad = Counter[tuple[str, str]](), []
     for row in rows:
         for engine, word in row["results"]:
             words.setdefault(engine, Counter())[_kind(word)] += 1
-            if _kind(word) in ("NaN signs", "nothing written", "not run", "differ"):
+            if _kind(word) == "NaN signs":
+                signs[row["family"], engine] += 1
+            elif _kind(word) in ("nothing written", "not run", "differ", "undefined"):
                 bad.append((row["kernel"], f"{engine}: {word}"))
         if row["refused"]:
             bad.append((row["kernel"], row["refused"]))
@@ -128,10 +131,19 @@ def _results(rows: Sequence[Row]) -> str:
         *("not run", "differ"),
     )
     figures = _table(
-        ("engine", *kinds),
-        [(engine, *(f"{counts[kind]:,}" for kind in kinds)) for engine, counts in words.items()],
+        ("engine", "kernels", *kinds),
+        [
+            (engine, f"{counts.total():,}", *(f"{counts[kind]:,}" for kind in kinds))
+            for engine, counts in words.items()
+        ],
     )
-    text = textwrap.fill(
+    return "\n".join(
+        [_results_text(rows) + figures, _of_templates(rows) + _sign_table(signs), _listed(bad)]
+    )
+
+
+def _results_text(rows: Sequence[Row]) -> str:
+    return _filled(
         f"{len(rows):,} kernels ran once from Apple's AIR and once from source, with the same bytes"
         " in one block of memory, and whole blocks are compared. How each family is launched (sizes"
         " with edges, strides, grids, function constants) is described in `parity/launches`."
@@ -139,12 +151,49 @@ def _results(rows: Sequence[Row]) -> str:
         " infinite, denormal, -0 or very large, and every one of them meets every other; sums and"
         " products get few of them. *Nothing written*: the launch left the block as it was, which"
         " proves nothing. *Other engine*: the kernel is too long for that one. *Undefined*: what"
-        " MLX never launches, and nothing says the result of.",
-        width=99,
+        " MLX never launches, and nothing says the result of."
+    ) + _filled(
+        "For the coroutine engine alone, code is made for a batch of kernels at once and not"
+        " optimised again behind the front ends (`parity/together.py`). What does not come out"
+        " equal there, but for signs of NaN, is compiled as every kernel is, and judged by that."
     )
-    families = Counter(row["family"] for row in rows)
-    listed = f"They are of {len(families)} templates. Not equal are:\n"
-    return "\n".join([text + "\n", figures, listed + "\n" + _listed(bad) if bad else ""])
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, width=99) + "\n\n"
+
+
+def _of_templates(rows: Sequence[Row]) -> str:
+    """How much of MLX is judged: of every template, and of which not all kernels."""
+    from parity import mlx, templates  # noqa: PLC0415  (torch is not needed before)
+
+    found = (templates.template_of(name, templates.AnyType()) for name in mlx.kernels())
+    there = Counter(one.function for one in found if one is not None)
+    judged = Counter(row["family"] for row in rows)
+    part = [name for name in there if judged[name] < there[name]]
+    text = (
+        f"They are {judged.total():,} of {there.total():,} kernels and {len(judged)} of"
+        f" {len(there)} templates."
+    )
+    if part:
+        text += (
+            f" Of {len(there) - len(part)} templates all kernels ran; of the others"
+            f" {sum(judged[name] for name in part):,} of {sum(there[name] for name in part):,}."
+        )
+    return _filled(text)
+
+
+def _sign_table(signs: Counter[tuple[str, str]]) -> str:
+    """Where a NaN has another sign, by template."""
+    if not signs:
+        return ""
+    rows = [(f"`{name}`", engine, count) for (name, engine), count in sorted(signs.items())]
+    text = (
+        "Metal does not say which sign a NaN has. Where two operands are NaN, this machine's"
+        " instructions give one of them, and which comes first is the compiler's choice. Kernels"
+        " whose results differ in nothing but signs of NaN:"
+    )
+    return _filled(text) + _table(("template", "engine", "kernels"), rows)
 
 
 def _kind(word: str) -> str:
@@ -169,22 +218,29 @@ def _structure(rows: Sequence[Row]) -> str:
             words[what].append(word)
             if word != "equal":
                 other.append((row["kernel"], word))
-    text = (
-        "Where results cannot tell: how many fused multiply-adds, and how many additions,"
-        " subtractions,\nproducts, quotients and negations the program of a kernel has, as the"
-        " compilers leave it or after\nthe same optimiser, which unrolls the same loops. What"
-        " differs is\nlisted; none of it was traced to its cause. And which math functions it"
-        " calls, the fast or the\nprecise ones.\n"
-    )
+    text = _filled(
+        "Where results cannot tell: how many additions, subtractions, products, quotients and fused"
+        " multiply-adds the program of a kernel has, as the compilers leave it or after the same"
+        " optimiser, which unrolls the same loops. Of vectors the components count that anything"
+        " comes of; negations, which are exact, do not. Where the texts still differ, the"
+        " operations are counted that a launch carries out. No optimiser makes a fused multiply-add"
+        " of two operations here: of those there must be as many. Others are computed before a"
+        " branch by one compiler and behind it by the other: in Fourier transforms our program has"
+        " threads without a butterfly compute one in vain, which Apple's makes them skip."
+    ) + _filled("And which math functions it calls, the fast or the precise ones.")
     names = {"structure": "operations", "functions": "functions called"}
     figures = _table(
-        ("of programs", "compared", "equal"),
-        [
-            (names[what], f"{len(found):,}", f"{found.count('equal'):,}")
-            for what, found in words.items()
-        ],
+        ("of programs", "compared", "equal", "as many fused", "differ"),
+        [(names[what], *_structure_counts(found)) for what, found in words.items()],
     )
-    return "\n".join([text, figures, _listed(other[:15])])
+    return "\n".join([text.rstrip("\n") + "\n", figures, _listed(other[:15])])
+
+
+def _structure_counts(words: Sequence[str]) -> tuple[str, ...]:
+    equal = words.count("equal")
+    fused = sum(word.startswith(f"{SAME_FUSED}: ") for word in words)
+    counts = (len(words), equal, fused, len(words) - equal - fused)
+    return tuple(f"{count:,}" for count in counts)
 
 
 def _torch(rows: Sequence[Row]) -> str:

@@ -54,13 +54,18 @@ class CountedExecutable:
         counters = ctypes.c_uint64 * len(self._costs)
         self._counters = counters.from_address(executable.address(COUNTERS))
 
-    def take(self) -> Counts:
-        """What happened since the last call."""
+    def totals(self) -> Counter[str]:
+        """The costs of all that happened since the last call, by name."""
         total: Counter[str] = Counter()
         for passes, cost in zip(self._counters, self._costs, strict=True):
             for name, number in cost.items():
                 total[name] += passes * number
         ctypes.memset(self._counters, 0, ctypes.sizeof(self._counters))
+        return total
+
+    def take(self) -> Counts:
+        """What happened since the last call."""
+        total = self.totals()
         buffers = {
             int(name.removeprefix(BUFFER)): number
             for name, number in total.items()
