@@ -66,3 +66,12 @@ def test_a_wrong_swizzle_is_still_an_error_beside_operators() -> None:
     assert refusal("float2 v(1); out[0] = v.xz.x;", COMPLEX) is not None
     assert refusal("float4 v(1); v.xx += 1;", COMPLEX) is not None
     assert refusal("float4 v(1); out[0] = v.xy.x;", COMPLEX) is None
+
+
+def test_messages_name_neither_setters_nor_types_of_our_headers() -> None:
+    for swizzle, value in (("xx", "float2(1)"), ("xyx", "1"), ("rgbr", "float4(1)")):
+        message = str(refusal(f"float4 v(1); v.{swizzle} = {value}; out[0] = v.x;"))
+        assert "vector is not assignable (contains duplicate components)" in message
+        assert "repeated" not in message
+    message = str(refusal("float4 v(1); float one = v.xy; out[0] = one;"))
+    assert "no viable conversion from 'float2' to 'float'" in message

@@ -15,6 +15,9 @@ from anymetal.nouns import Position, Source
 
 _MESSAGE = re.compile(r"(.+?):(\d+):(\d+): (fatal error|error|warning|note): (.*)")
 _THREADGROUP_TYPE = re.compile(r"'am_type_\d+' \(aka '([^']*)'\)")
+# What a swizzle gives has a name in our headers, and its type behind that.
+_SWIZZLE_TYPE = re.compile(r"'[^']*\bam_\d_letters\b[^']*' \(aka ('[^']*')\)")
+_REPEATED_LETTERS = "am_set_repeated_"
 _INTERNAL_NAME = re.compile(r"\bam_(?:word_)?(\w+)")
 _INTO_BFLOAT = re.compile(
     r"implicit conversion .*: '(?:const |volatile )*(\w+)'(?: \(aka '[\w ]*'\))?"
@@ -56,7 +59,8 @@ def parse_messages(output: str) -> list[Message]:
         match = _MESSAGE.fullmatch(line)
         if match is not None:
             severity = "error" if match[4] == "fatal error" else match[4]
-            messages.append(Message(match[1], int(match[2]), int(match[3]), severity, match[5]))
+            text = _SWIZZLE_TYPE.sub(r"\1", match[5])
+            messages.append(Message(match[1], int(match[2]), int(match[3]), severity, text))
     return messages
 
 
@@ -181,6 +185,8 @@ def clean(text: str) -> str:
     """No internal names in what the author reads."""
     if "am_kernel_" in text:
         return "no kernel matches this instantiation"
+    if _REPEATED_LETTERS in text:
+        return "vector is not assignable (contains duplicate components)"
     if "variable length arrays" in text:
         return "variable length arrays are not supported in Metal"
     text = _THREADGROUP_TYPE.sub(r"'threadgroup \1'", text)

@@ -4,7 +4,8 @@
 // A swizzle is a property: reading it calls am_get_xy(), assigning to it am_set_xy(). So `v.xy` is
 // a real vec<T, 2>, and `p->zx += 2`, `auto`, template deduction and constexpr work. Only swizzles
 // without a repeated letter can be assigned to. The setters take lvalues only, because a write to a
-// component of a copy (`v.xyz.xy = 0`) would be lost silently.
+// component of a copy (`v.xyz.xy = 0`) would be lost silently. Their types are named once in each
+// class, am_2_letters to am_4_letters: clang would put vec<T, 2> together anew for every member.
 #pragma once
 #ifndef ANYMETAL_MACROS_ONLY
 #include <anymetal/scalar.h>
@@ -26,8 +27,52 @@ concept vector_is_assignable_without_duplicate_components = am_distinct(Letters.
 
 #define AM_ASSIGNABLE(...) requires vector_is_assignable_without_duplicate_components<__VA_ARGS__>
 
-#define AM_PROPERTY(NAME, WHAT, TYPE) \
-  __declspec(property(get = am_get_##WHAT, put = am_set_##WHAT)) TYPE NAME;
+#define AM_PROPERTY(NAME, WHAT, SET, TYPE) \
+  __declspec(property(get = am_get_##WHAT, put = SET)) TYPE NAME;
+
+// Whether letters differ from each other, as 0 or 1. Of the 336 swizzles of four components 276
+// repeat a letter: a setter each that nothing can call would be a third of the precompiled header.
+#define AM_DIFFER_xx 0
+#define AM_DIFFER_xy 1
+#define AM_DIFFER_xz 1
+#define AM_DIFFER_xw 1
+#define AM_DIFFER_yx 1
+#define AM_DIFFER_yy 0
+#define AM_DIFFER_yz 1
+#define AM_DIFFER_yw 1
+#define AM_DIFFER_zx 1
+#define AM_DIFFER_zy 1
+#define AM_DIFFER_zz 0
+#define AM_DIFFER_zw 1
+#define AM_DIFFER_wx 1
+#define AM_DIFFER_wy 1
+#define AM_DIFFER_wz 1
+#define AM_DIFFER_ww 0
+#define AM_ALL_000 0
+#define AM_ALL_001 0
+#define AM_ALL_010 0
+#define AM_ALL_011 0
+#define AM_ALL_100 0
+#define AM_ALL_101 0
+#define AM_ALL_110 0
+#define AM_ALL_111 1
+#define AM_ALL_OF(a, b, c) AM_ALL_##a##b##c
+#define AM_ALL(a, b, c) AM_ALL_OF(a, b, c)
+#define AM_DIFFER_3(p, q, s) AM_ALL(AM_DIFFER_##p##q, AM_DIFFER_##p##s, AM_DIFFER_##q##s)
+#define AM_DIFFER_4(p, q, s, t) AM_ALL(AM_DIFFER_3(p, q, s), AM_DIFFER_3(p, q, t), AM_DIFFER_##s##t)
+
+// A setter of its own where letters differ, else the one of this many letters that is refused.
+#define AM_SETTER_1(NAME, N, ...) \
+  AM_VECTOR_INLINE constexpr void NAME(am_##N##_letters v) & { __VA_ARGS__; }
+#define AM_SETTER_0(NAME, N, ...)
+#define AM_SETTER_IF(DIFFER, NAME, N, ...) AM_SETTER_##DIFFER(NAME, N, __VA_ARGS__)
+#define AM_SETTER(DIFFER, NAME, N, ...) AM_SETTER_IF(DIFFER, NAME, N, __VA_ARGS__)
+#define AM_SET_1(NAME, N) NAME
+#define AM_SET_0(NAME, N) am_set_repeated_##N
+#define AM_SET_IF(DIFFER, NAME, N) AM_SET_##DIFFER(NAME, N)
+#define AM_SET(DIFFER, NAME, N) AM_SET_IF(DIFFER, NAME, N)
+#define AM_REFUSED_SETTER(N, ...) \
+  constexpr void am_set_repeated_##N(am_##N##_letters) & AM_ASSIGNABLE(__VA_ARGS__);
 
 // The components I of a vector, to be changed in place: what the front end puts for `v.xy += a` in
 // sources whose own operators would hide from clang that v.xy is a property (msl/swizzles.py).
@@ -67,37 +112,30 @@ struct am_components {
 #define AM_SWIZZLE_1(p, cp)                                            \
   AM_VECTOR_INLINE constexpr T am_get_##p() const { return p; }        \
   AM_VECTOR_INLINE constexpr void am_set_##p(T value) & { p = value; } \
-  AM_PROPERTY(cp, p, T)
+  AM_PROPERTY(cp, p, am_set_##p, T)
 
-#define AM_SWIZZLE_2(p, cp, q, cq)                                                           \
-  AM_VECTOR_INLINE constexpr vec<T, 2> am_get_##p##q() const { return vec<T, 2>(p, q); }     \
-  AM_VECTOR_INLINE constexpr void am_set_##p##q(vec<T, 2> v) & AM_ASSIGNABLE(#p[0], #q[0]) { \
-    p = v.x, q = v.y;                                                                        \
-  }                                                                                          \
-  AM_PROPERTY(p##q, p##q, vec<T AM_COMMA 2>)                                                 \
-  AM_PROPERTY(cp##cq, p##q, vec<T AM_COMMA 2>)
+#define AM_BOTH_PROPERTIES(NAME, COLOURS, DIFFER, N)                          \
+  AM_PROPERTY(NAME, NAME, AM_SET(DIFFER, am_set_##NAME, N), am_##N##_letters) \
+  AM_PROPERTY(COLOURS, NAME, AM_SET(DIFFER, am_set_##NAME, N), am_##N##_letters)
 
-#define AM_SWIZZLE_3(p, cp, q, cq, s, cs)                                                      \
-  AM_VECTOR_INLINE constexpr vec<T, 3> am_get_##p##q##s() const { return vec<T, 3>(p, q, s); } \
-  AM_VECTOR_INLINE constexpr void am_set_##p##q##s(vec<T, 3> v) &                              \
-      AM_ASSIGNABLE(#p[0], #q[0], #s[0]) {                                                     \
-    p = v.x, q = v.y, s = v.z;                                                                 \
-  }                                                                                            \
-  AM_PROPERTY(p##q##s, p##q##s, vec<T AM_COMMA 3>)                                             \
-  AM_PROPERTY(cp##cq##cs, p##q##s, vec<T AM_COMMA 3>)
+#define AM_SWIZZLE_2(p, cp, q, cq)                                                             \
+  AM_VECTOR_INLINE constexpr am_2_letters am_get_##p##q() const { return am_2_letters(p, q); } \
+  AM_SETTER(AM_DIFFER_##p##q, am_set_##p##q, 2, p = v.x, q = v.y)                              \
+  AM_BOTH_PROPERTIES(p##q, cp##cq, AM_DIFFER_##p##q, 2)
 
-#define AM_SWIZZLE_4(p, cp, q, cq, s, cs, t, ct)                     \
-  AM_VECTOR_INLINE constexpr vec<T, 4> am_get_##p##q##s##t() const { \
-    return vec<T, 4>(p, q, s, t);                                    \
-  }                                                                  \
-  AM_VECTOR_INLINE constexpr void am_set_##p##q##s##t(vec<T, 4> v) & \
-      AM_ASSIGNABLE(#p[0], #q[0], #s[0], #t[0]) {                    \
-    p = v.x, q = v.y, s = v.z, t = v.w;                              \
-  }                                                                  \
-  AM_PROPERTY(p##q##s##t, p##q##s##t, vec<T AM_COMMA 4>)             \
-  AM_PROPERTY(cp##cq##cs##ct, p##q##s##t, vec<T AM_COMMA 4>)
+#define AM_SWIZZLE_3(p, cp, q, cq, s, cs)                                         \
+  AM_VECTOR_INLINE constexpr am_3_letters am_get_##p##q##s() const {              \
+    return am_3_letters(p, q, s);                                                 \
+  }                                                                               \
+  AM_SETTER(AM_DIFFER_3(p, q, s), am_set_##p##q##s, 3, p = v.x, q = v.y, s = v.z) \
+  AM_BOTH_PROPERTIES(p##q##s, cp##cq##cs, AM_DIFFER_3(p, q, s), 3)
 
-#define AM_COMMA ,
+#define AM_SWIZZLE_4(p, cp, q, cq, s, cs, t, ct)                                                 \
+  AM_VECTOR_INLINE constexpr am_4_letters am_get_##p##q##s##t() const {                          \
+    return am_4_letters(p, q, s, t);                                                             \
+  }                                                                                              \
+  AM_SETTER(AM_DIFFER_4(p, q, s, t), am_set_##p##q##s##t, 4, p = v.x, q = v.y, s = v.z, t = v.w) \
+  AM_BOTH_PROPERTIES(p##q##s##t, cp##cq##cs##ct, AM_DIFFER_4(p, q, s, t), 4)
 
 // A macro cannot expand inside itself, so each letter of a swizzle has its own loop.
 #define AM_LOOP1_2(M, ...) M(x, r, __VA_ARGS__) M(y, g, __VA_ARGS__)
@@ -121,6 +159,12 @@ struct am_components {
 #define AM_LETTER4(t, ct, p, cp, q, cq, s, cs) AM_SWIZZLE_4(p, cp, q, cq, s, cs, t, ct)
 
 #define AM_SWIZZLES(N)                                                        \
+  typedef vec<T, 2> am_2_letters;                                             \
+  typedef vec<T, 3> am_3_letters;                                             \
+  typedef vec<T, 4> am_4_letters;                                             \
+  AM_REFUSED_SETTER(2, 'x', 'x')                                              \
+  AM_REFUSED_SETTER(3, 'x', 'x', 'x')                                         \
+  AM_REFUSED_SETTER(4, 'x', 'x', 'x', 'x')                                    \
   AM_LOOP1_##N(AM_LETTER1, N) template <int... I>                             \
   AM_INLINE constexpr auto am_at() & {                                        \
     return am_components<__remove_reference_t(decltype(*this)), I...>{*this}; \

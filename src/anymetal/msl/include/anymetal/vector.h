@@ -233,34 +233,34 @@ struct am_item {
 
 // What vectors of every size share. A scalar fills all components. A list in braces fills what it
 // does not name with zero. Components of a constant or a temporary are read as values, because a
-// write to them would be lost.
-#define AM_VECTOR_MEMBERS(N)                                                                       \
-  typedef T element_type;                                                                          \
-  static constexpr int am_size = N;                                                                \
-  vec() = default;                                                                                 \
-  template <class U>                                                                               \
-    requires am_converts<U, T>                                                                     \
-  AM_VECTOR_INLINE constexpr explicit(!am_converts_implicitly<U, T>) vec(U scalar)                 \
-      : AM_INITIALISE_##N(AM_FROM_SCALAR) {}                                                       \
-  template <class U>                                                                               \
-    requires(!__is_same(U, T))                                                                     \
-  AM_VECTOR_INLINE constexpr explicit vec(const vec<U, N>& v)                                      \
-      : AM_INITIALISE_##N(AM_FROM_VECTOR) {}                                                       \
-  AM_VECTOR_INLINE constexpr vec(const packed_vec<T, N>& v) : AM_INITIALISE_##N(AM_FROM_VECTOR) {} \
-  template <class U>                                                                               \
-    requires(!__is_same(U, T))                                                                     \
-  AM_VECTOR_INLINE constexpr explicit vec(const packed_vec<U, N>& v)                               \
-      : AM_INITIALISE_##N(AM_FROM_VECTOR) {}                                                       \
-  AM_VECTOR_INLINE constexpr vec(std::initializer_list<am_item<T>> list)                           \
-      : AM_INITIALISE_##N(AM_FROM_LIST) {}                                                         \
-  AM_INLINE constexpr T& operator[](int i) & {                                                     \
-    if (__builtin_is_constant_evaluated()) return AM_COMPONENT_##N(i);                             \
-    return (&x)[i];                                                                                \
-  }                                                                                                \
-  AM_INLINE constexpr T operator[](int i) const& {                                                 \
-    if (__builtin_is_constant_evaluated()) return AM_COMPONENT_##N(i);                             \
-    return (&x)[i];                                                                                \
-  }                                                                                                \
+// write to them would be lost. What makes a vector of a packed one is a template also where the
+// types are the same: else each copy of a vector would complete the packed class, to see whether it
+// takes a vector.
+#define AM_VECTOR_MEMBERS(N)                                                           \
+  typedef T element_type;                                                              \
+  static constexpr int am_size = N;                                                    \
+  vec() = default;                                                                     \
+  template <class U>                                                                   \
+    requires am_converts<U, T>                                                         \
+  AM_VECTOR_INLINE constexpr explicit(!am_converts_implicitly<U, T>) vec(U scalar)     \
+      : AM_INITIALISE_##N(AM_FROM_SCALAR) {}                                           \
+  template <class U>                                                                   \
+    requires(!__is_same(U, T))                                                         \
+  AM_VECTOR_INLINE constexpr explicit vec(const vec<U, N>& v)                          \
+      : AM_INITIALISE_##N(AM_FROM_VECTOR) {}                                           \
+  template <class U>                                                                   \
+  AM_VECTOR_INLINE constexpr explicit(!__is_same(U, T)) vec(const packed_vec<U, N>& v) \
+      : AM_INITIALISE_##N(AM_FROM_VECTOR) {}                                           \
+  AM_VECTOR_INLINE constexpr vec(std::initializer_list<am_item<T>> list)               \
+      : AM_INITIALISE_##N(AM_FROM_LIST) {}                                             \
+  AM_INLINE constexpr T& operator[](int i) & {                                         \
+    if (__builtin_is_constant_evaluated()) return AM_COMPONENT_##N(i);                 \
+    return (&x)[i];                                                                    \
+  }                                                                                    \
+  AM_INLINE constexpr T operator[](int i) const& {                                     \
+    if (__builtin_is_constant_evaluated()) return AM_COMPONENT_##N(i);                 \
+    return (&x)[i];                                                                    \
+  }                                                                                    \
   AM_SWIZZLES(N)
 
 template <class T>
