@@ -54,6 +54,17 @@ class Inputs:
             found[one.argument.index or 0] = block[one.start : one.start + one.size]
         return found
 
+    def inverted(self) -> Inputs:
+        """The same memory, but for booleans that are to be written, each the other one.
+
+        Few results may all be what lay there before.
+        """
+        block = self.block.clone()
+        for one in self.places:
+            if one.argument.type == "bool" and not one.argument.is_const:
+                block[one.start : one.start + one.size] ^= 1
+        return Inputs(block, self.places)
+
 
 def make_inputs(kernel: str, table: Sequence[Argument], launch: Launch) -> Inputs:
     """The memory of a launch; the same for the same name."""

@@ -88,3 +88,21 @@ def test_kernels_of_a_family_share_out_the_ways_to_launch_it() -> None:
     found = [describe(Case(f"gemm_{n}", "gemm", arguments))[0].constants for n in range(40)]
     for name in ("align_M", "align_K", "has_batch", "use_out_source", "do_axpby"):
         assert {constants[name] for constants in found} == {True, False}
+
+
+def test_booleans_that_lay_there_before_are_told_from_results() -> None:
+    """A kernel whose only result is what the memory has anyway."""
+    table = [replace(TABLE[0], name="out", type="bool", element_size=1, is_const=False)]
+    shape = Launch({}, (1,), (1,), elements=4)
+    inputs = make_inputs("k", table, shape)
+
+    def write(arguments: list[torch.Tensor], launch: Launch) -> None:
+        arguments[0][1] = 1
+
+    def rest(arguments: list[torch.Tensor], launch: Launch) -> None:
+        pass
+
+    assert inputs.arguments(inputs.block)[0].tolist() == [0, 1, 0, 1]
+    assert results._compared([write, write], shape, inputs) == "equal"
+    assert results._compared([rest, rest], shape, inputs) == "equal, nothing written"
+    assert results._compared([write, rest], shape, inputs.inverted()).startswith("1 elements")

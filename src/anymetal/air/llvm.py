@@ -54,8 +54,12 @@ def _run(manager: Any, module: Any, builder: Any) -> None:
     manager.detach()
 
 
-def linked(text: str, support: Iterable[str], *, optimise: bool) -> str:
-    """The module with what it needs; optimised, everything is in one function."""
+def linked(text: str, support: Iterable[str], *, optimise: bool, quickly: bool = False) -> str:
+    """The module with what it needs; optimised, everything is in one function.
+
+    `quickly`: with variables in registers and branches folded, and no more. It is a tenth of the
+    work, for callers who do not ask how fast the code is.
+    """
     llvm = _binding()
     with _lock:
         module = _linked(text.replace(_HINT, _HIDDEN), support)
@@ -66,8 +70,18 @@ def linked(text: str, support: Iterable[str], *, optimise: bool) -> str:
             first.add_global_opt_pass()
             first.add_global_dead_code_eliminate_pass()
             _run(first, module, builder)
-            _run(builder.getModulePassManager(), module, builder)
+            _run(_simple() if quickly else builder.getModulePassManager(), module, builder)
         return _with_hints(str(module))
+
+
+def _simple() -> Any:
+    manager = _binding().create_new_module_pass_manager()
+    manager.add_sroa_pass()
+    manager.add_sccp_pass()
+    manager.add_instruction_combine_pass()
+    manager.add_simplify_cfg_pass()
+    manager.add_aggressive_dce_pass()
+    return manager
 
 
 # What an author says about unrolling is for later passes; told now, LLVM complains of loops that it

@@ -41,8 +41,12 @@ def make_program(
     *,
     optimise: bool,
     lines: bool,
+    quickly: bool = False,
 ) -> Program:
-    """Compiles one kernel for one set of function constants, given by name."""
+    """Compiles one kernel for one set of function constants, given by name.
+
+    `quickly`: its code is optimised as far as engines need it, and no further.
+    """
     _refuse_version(function)
     kernel = function.name
     text = disassembled(function.bitcode, kernel)
@@ -61,6 +65,7 @@ def make_program(
         _module_text(rewritten, needed, thunk, with_places=with_places),
         needed.modules(),
         optimise=optimise,
+        quickly=quickly,
     )
     if left := _LEFT.search(ir) if optimise else None:
         raise MetallibError(f"kernel '{kernel}' calls {left[1]} from a function that calls itself")
