@@ -2,6 +2,10 @@
 
 clang has no conversion between _Float16 and __bf16, which Metal's casts do. Only casts whose target
 may be one of the two are touched: the two names, template parameters, and aliases.
+
+A cast of a product to the type that it has is the product still: `T(a * b) + c` is fused. A
+function would hide that from clang, and a vector's constructor from anymetal/vector.h. So where a
+product is cast and then added to something, its type decides whether there is a cast at all.
 """
 
 from __future__ import annotations
@@ -14,6 +18,10 @@ from anymetal.msl.tokens import TokenRange
 _ALWAYS = frozenset({"half", "bfloat", "float16_t", "bfloat16_t"})
 _PREFIX_OPERATORS = frozenset({"-", "+", "!", "~", "*", "&", "++", "--"})
 _ENDS_EXPRESSION = frozenset({")", "]", "}"})
+_ADDING = frozenset({"+", "-", "+=", "-="})
+_VECTORS = frozenset(
+    {"vec", *(f"{name}{size}" for name in ("float", "half", "bfloat") for size in (2, 3, 4))}
+)
 
 
 class CastRewriter:
@@ -30,6 +38,8 @@ class CastRewriter:
                 self._static_cast(index)
             elif text in self.open_types and self.tokens.is_name(index):
                 self._named(index)
+            elif text in _VECTORS:
+                self._vector(index)
 
     def _static_cast(self, index: int) -> None:
         """`static_cast<T>(x)`; pointers and references are casts of another kind."""
@@ -38,6 +48,9 @@ class CastRewriter:
             return
         words = self.tokens.texts[index + 2 : close]
         if any(word in ("*", "&", "&&") for word in words):
+            return
+        type_ = " ".join(words)
+        if self._keep_product(index, close + 1, type_, f"am_cast<{type_}>"):
             return
         if not all(word in KNOWN_TYPES and word not in _ALWAYS for word in words):
             self.edits.word(index, "am_cast")
@@ -64,7 +77,9 @@ class CastRewriter:
         is_function_type = close == index + 3 and tokens.text(index + 2) in KNOWN_TYPES
         is_declarator = tokens.text(index + 2) in ("*", "&") and tokens.text(close + 1) in "[("
         if len(arguments) == 1 and not is_function_type and not is_declarator:
-            self.edits.word(index, f"am_cast<{tokens.text(index)}>")
+            type_ = tokens.text(index)
+            if not self._keep_product(index, index + 1, type_, f"am_cast<{type_}>"):
+                self.edits.word(index, f"am_cast<{type_}>")
 
     def _c_style(self, index: int) -> None:
         tokens = self.tokens
@@ -76,13 +91,54 @@ class CastRewriter:
         )
         if follows_value and not _closes_cast(tokens, before, self.open_types):
             return  # `f(T)`: an argument or a parameter
+        type_ = tokens.text(index)
         end = operand_end(tokens, index + 2)
-        if end is not None:
-            self.edits.replace(
-                index - 1,
-                end,
-                [f"am_cast<{tokens.text(index)}>(", range(index + 2, end), ")"],
-            )
+        if end is None:
+            return
+        if end == tokens.partner.get(index + 2, -1) + 1 and self._keep_product(
+            index - 1, index + 2, type_, f"am_cast<{type_}>"
+        ):
+            return
+        self.edits.replace(index - 1, end, [f"am_cast<{type_}>(", range(index + 2, end), ")"])
+
+    def _vector(self, index: int) -> None:
+        """`float4(a * b) + c`, `(vec<T, 2>)(a * b) + c`; all other casts to vectors stand as they
+        are."""
+        tokens, end = self.tokens, index + 1
+        if tokens.text(end) == "<":
+            end = (tokens.angle_end(end) or end) + 1
+        while tokens.text(index - 1) == "::":
+            index -= 2 if tokens.is_name(index - 2) else 1
+        type_ = " ".join(tokens.texts[index:end])
+        follows_name = tokens.is_name(index - 1)
+        if follows_name and tokens.text(index - 1) not in _BEFORE_EXPRESSIONS:
+            return  # a declaration
+        if tokens.text(end) == "(":
+            self._keep_product(index, end, type_, type_)
+        elif tokens.text(end) == ")" and tokens.text(index - 1) == "(":
+            self._keep_product(index - 1, end + 1, type_, type_)
+
+    def _keep_product(self, start: int, opening: int, type_: str, cast: str) -> bool:
+        """Whether a cast that starts here is of a product in brackets that is then added to
+        something: it becomes a choice between the product and the cast."""
+        tokens = self.tokens
+        close = tokens.partner.get(opening)
+        if tokens.text(opening) != "(" or close is None:
+            return False
+        is_added = tokens.text(start - 1) in _ADDING or tokens.text(close + 1) in ("+", "-")
+        if not is_added or not _has_product(tokens, opening + 1, close):
+            return False
+        inside = range(opening, close + 1)
+        plain = f"__remove_cvref({type_})"
+        self.edits.replace(
+            start,
+            close + 1,
+            [
+                *("_Generic(", inside, f", {plain}: ", inside),
+                *(f", const {plain}: ", inside, f", default: {cast}", inside, ")"),
+            ],
+        )
+        return True
 
 
 def rewrite_decltypes(tokens: TokenRange, edits: Edits) -> None:
@@ -94,6 +150,20 @@ def rewrite_decltypes(tokens: TokenRange, edits: Edits) -> None:
         if "*" in tokens.texts[index:close]:
             edits.word(index, "__remove_cv(decltype")
             edits.word(close, "))")
+
+
+def _has_product(tokens: TokenRange, start: int, end: int) -> bool:
+    """Whether there is a `*` between two operands outside of all brackets, and no comma."""
+    found, index = False, start
+    while index < end:
+        text = tokens.text(index)
+        if text == ",":
+            return False
+        if text == "*" and index > start:
+            before = tokens.tokens[index - 1]
+            found |= before.kind in ("name", "number") or before.text in _ENDS_EXPRESSION
+        index = tokens.after(index)
+    return found
 
 
 _BEFORE_EXPRESSIONS = frozenset({"return", "case", "else", "do", "co_return"})
