@@ -172,9 +172,14 @@ class Builder:
         *,
         ordering: str = "",
         is_volatile: bool = False,
+        metadata: dict[str, str] | None = None,
     ) -> None:
         parts = Parts(
-            operands=(value, pointer), align=align, ordering=ordering, is_volatile=is_volatile
+            operands=(value, pointer),
+            align=align,
+            ordering=ordering,
+            is_volatile=is_volatile,
+            metadata=metadata or {},
         )
         self.append("store", None, parts)
 

@@ -190,6 +190,13 @@ void take_groups(Worker& worker, Run& run) {
   }
 }
 
+// Kernels may store past the caches (passes/simdgroup/streaming.py): others see it from here on.
+void finish_stores() {
+#ifdef __x86_64__
+  __builtin_ia32_sfence();
+#endif
+}
+
 // Works on the launch until it is done or stopped; a stop may jump out of the kernel.
 __attribute__((noinline)) void work(Worker& worker, Run& run) {
   if (!prepare_worker(worker, run)) {
@@ -200,6 +207,7 @@ __attribute__((noinline)) void work(Worker& worker, Run& run) {
     __atomic_store_n(&worker.run, &run, __ATOMIC_SEQ_CST);
     take_groups(worker, run);
   }
+  finish_stores();
   __atomic_store_n(&worker.run, (Run*)nullptr, __ATOMIC_SEQ_CST);
 }
 

@@ -6,7 +6,7 @@ of them takes a few lines of every kilobyte of a row, which no processor foresee
 
 from __future__ import annotations
 
-from anymetal.ir import VOID, Instruction, Operand, i32
+from anymetal.ir import VOID, Instruction, Integer, Operand, i32
 from anymetal.ir.flow import Loop
 from anymetal.passes.simdgroup.kernel import Kernel
 from anymetal.passes.simdgroup.values import Code
@@ -15,16 +15,43 @@ _LINE = 64  # bytes
 _FOR_LONG, _OF_DATA = i32(3), i32(1)
 
 
-def blocks_in_rows(kernel: Kernel) -> frozenset[str]:
+def blocks_in_rows(kernel: Kernel) -> dict[str, Operand | Instruction | None]:
     """Blocks of the innermost loops that go on by a number which is not known when compiled: the
-    size of the threadgroup, most likely. Others, over the tiles of a matrix say, gain nothing."""
+    size of the threadgroup, most likely. Others, over the tiles of a matrix say, gain nothing.
+    With each, where the loop ends, which is the length of the row."""
     loops = kernel.flow.loops
-    return frozenset(
-        label
+    return {
+        label: _end(kernel, loop)
         for loop in loops
         if not any(other.blocks < loop.blocks for other in loops) and _is_over_a_row(kernel, loop)
         for label in loop.blocks
-    )
+    }
+
+
+def _end(kernel: Kernel, loop: Loop) -> Operand | Instruction | None:
+    """What the index of a loop is compared with: made outside, or loaded from there in each turn,
+    as LLVM leaves it where stores might change it."""
+    for label in loop.blocks:
+        branch = kernel.blocks[label][-1]
+        if len(branch.labels) < 2 or loop.blocks.issuperset(branch.labels):
+            continue
+        _, test = kernel.definitions.get(branch.operands[0].text, ("", None))
+        if test is None or test.opcode != "icmp" or not isinstance(test.operands[0].type, Integer):
+            return None
+        ends = [_made_outside(kernel, loop, operand) for operand in test.operands]
+        found = [end for end in ends if end is not None]
+        return found[0] if len(found) == 1 else None
+    return None
+
+
+def _made_outside(kernel: Kernel, loop: Loop, value: Operand) -> Operand | Instruction | None:
+    label, made = kernel.definitions.get(value.text, ("", None))
+    if made is None or label not in loop.blocks:
+        return value
+    if made.opcode != "load" or made.is_atomic or made.is_volatile:
+        return None
+    place, _ = kernel.definitions.get(made.pointer.text, ("", None))
+    return made if place not in loop.blocks else None
 
 
 def _is_over_a_row(kernel: Kernel, loop: Loop) -> bool:

@@ -27,13 +27,14 @@ from anymetal.passes.simdgroup.products import (
 from anymetal.passes.simdgroup.rules import literal, matrix_part
 from anymetal.passes.simdgroup.serial import Serial
 from anymetal.passes.simdgroup.slots import Slots
+from anymetal.passes.simdgroup.streaming import Streaming
 from anymetal.passes.simdgroup.together import (
     is_invariant,
     loads_together,
     neighbours,
     stores_together,
 )
-from anymetal.passes.simdgroup.values import ALL_LANES, MASK, Code, Value
+from anymetal.passes.simdgroup.values import ALL_LANES, INVARIANT, MASK, Code, Value
 
 # What is computed ahead of its place, addresses mostly: nothing that reads memory.
 _PURE_OPERATIONS = frozenset(
@@ -89,6 +90,7 @@ class BlockWriter:
         self._inside = threadgroup_pointers(analysis.kernel, analysis.facts)
         self._atomics = Atomics(code, serial, self._inside)
         self._in_rows = blocks_in_rows(analysis.kernel)
+        self._streaming = Streaming(code, analysis.kernel)
         self._arrays: dict[str, Operand] = {}
         self.machine: dict[Tag, Value] = {}
 
@@ -365,8 +367,26 @@ class BlockWriter:
             return self._atomics.access(instruction, operands, scope.mask)
         value, address = operands
         is_followed = self._is_followed(instruction, scope)
-        self._memory.store(instruction, value, address, scope.mask, is_followed=is_followed)
+        self._memory.store(
+            *(instruction, value, address, scope.mask),
+            is_followed=is_followed,
+            is_streamed=self._is_streamed(instruction, scope) if is_followed else None,
+        )
         return None
+
+    def _is_streamed(self, store: Instruction, scope: Scope) -> Operand | None:
+        """Whether a store in a loop over a row goes past the caches; None where it never does."""
+        end, kind = self._in_rows[scope.label], store.operands[0].type
+        if end is None or self._kernel.types.parts(kind) or not self._streaming.is_possible(store):
+            return None
+        found = self.operand(end if isinstance(end, Operand) else end.pointer, scope)
+        if not found.facts.is_uniform:
+            return None
+        length, size = self._code.scalar(found), self._kernel.types.size(kind)
+        if isinstance(end, Instruction):
+            mark = INVARIANT if is_invariant(end) else None
+            length = self._code.load(end.type, length, end.align, metadata=mark)
+        return self._streaming.is_large(length, size)
 
     def _is_followed(self, access: Instruction, scope: Scope) -> bool:
         """Whether an access to device memory is in a loop over a row."""

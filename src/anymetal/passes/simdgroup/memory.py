@@ -30,6 +30,7 @@ from anymetal.passes.simdgroup import exchange, fours, outlined
 from anymetal.passes.simdgroup.ahead import fetch_next
 from anymetal.passes.simdgroup.facts import WIDTH, Lanes
 from anymetal.passes.simdgroup.graph import NotVectorisable
+from anymetal.passes.simdgroup.streaming import LINE, NONTEMPORAL, is_aligned
 from anymetal.passes.simdgroup.together import Stretch, is_invariant, stretch_of
 from anymetal.passes.simdgroup.values import (
     ALL_LANES,
@@ -58,6 +59,7 @@ class Access:
     is_invariant: bool = False
     is_volatile: bool = False
     is_followed: bool = False  # other simdgroups, or other turns, take what lies behind it
+    is_streamed: Operand | None = None  # whether a store goes past the caches
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -107,6 +109,7 @@ class Memory:
         mask: Operand | None,
         *,
         is_followed: bool = False,
+        is_streamed: Operand | None = None,
     ) -> None:
         if address.facts.is_uniform and value.facts.is_uniform:
             self._scalar_store(instruction, self._code.scalar(value), address)
@@ -114,7 +117,7 @@ class Memory:
         leaves = self._code.leaves_of(value)
         pieces = self._pieces(instruction, value.type, address, mask, is_followed)
         for piece, leaf in zip(pieces, leaves, strict=True):
-            self._store(piece, leaf)
+            self._store(replace(piece, is_streamed=is_streamed), leaf)
 
     def _scalar_load(self, instruction: Instruction, address: Value) -> Operand:
         return self._code.load(
@@ -571,6 +574,17 @@ class Memory:
         assert access.address.facts.offsets is not None
         written = self._code.vector(value)
         place = self._place(access, access.address.facts.offsets[0])
+        if access.is_streamed is None:
+            self._cached_store(access, written, place)
+            return
+        code = self._code
+        code.either(
+            code.and_(access.is_streamed, is_aligned(code, place)),
+            lambda: code.store(written, place, LINE, metadata=NONTEMPORAL),
+            lambda: self._cached_store(access, written, place),
+        )
+
+    def _cached_store(self, access: Access, written: Operand, place: Operand) -> None:
         self._wide_store(replace(access, align=access.common_align), written, place, access.mask)
         self._fetch_next(access, place, to_write=True)
 

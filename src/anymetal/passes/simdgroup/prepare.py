@@ -25,6 +25,7 @@ from anymetal.passes.simdgroup.kernel import read_kernel
 from anymetal.passes.simdgroup.resume import make_resumable
 from anymetal.passes.simdgroup.rules import POSITION, SIMD, GroupShape
 from anymetal.passes.simdgroup.scalars import split_accesses
+from anymetal.passes.simdgroup.streaming import NONTEMPORAL_CONTENTS
 from anymetal.passes.simdgroup.unroll import unroll_rows
 from anymetal.passes.simdgroup.vectorise import Vectoriser
 
@@ -129,6 +130,7 @@ def vectorise(module: Module, shape: GroupShape, heaviest: int = HEAVIEST) -> Ve
     for declaration in vectoriser.declarations:
         module.add_declaration(declaration)
     module.metadata(0, "")
+    module.metadata(1, NONTEMPORAL_CONTENTS)
     return Vectorised(frame_size)
 
 
