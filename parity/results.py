@@ -26,7 +26,7 @@ from parity import mlx
 from parity.inputs import Inputs, NoValue, dtype_of, make_inputs, type_of_elements
 from parity.launches import Launch, Undefined
 from parity.mlx import NoDescription, Noted, difference, first_line, verdict_of
-from parity.together import compile_together
+from parity.together import compile_together, simplified
 from parity.verdict import Verdict
 
 ENGINES = ("simdgroup", "coroutine")
@@ -104,7 +104,8 @@ def _pairs(group: Sequence[Noted], compiler: Compiler) -> list[tuple[PlainKernel
     target, names = checking_target(), [one.name for one in group]
     known = _known_values(group[0], compiler)
     values: dict[int | str, Scalar] = {name: known[name] for name in known}
-    ours = compile_programs(METAL.prepared(compiler.source), names, values, target)
+    prepared = METAL.prepared(compiler.source)
+    ours = compile_programs(prepared, names, values, target, simplified)
     apples = [
         make_program(
             *(mlx.library().function(one.name), one.constants, target),

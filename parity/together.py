@@ -35,6 +35,24 @@ def _numbered(symbol: str, number: int) -> str:
     return f"{symbol}_{number}"
 
 
+def simplified(ir: str) -> str:
+    """A module with everything inlined and variables in registers, and no more."""
+    with jit.LOCK:
+        module = jit.read(ir)
+        manager = llvm.create_new_module_pass_manager()
+        manager.add_sroa_pass()
+        manager.add_always_inliner_pass()
+        manager.add_global_opt_pass()
+        manager.add_global_dead_code_eliminate_pass()
+        manager.add_sroa_pass()
+        manager.add_sccp_pass()
+        manager.add_instruction_combine_pass()
+        manager.add_simplify_cfg_pass()
+        manager.add_aggressive_dce_pass()
+        jit._run(manager, module)
+        return str(module)
+
+
 def compile_together(programs: Sequence[Program]) -> list[ThreadExecutable]:
     """Executables of these programs for the reference engine.
 

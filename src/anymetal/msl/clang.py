@@ -151,7 +151,8 @@ def preprocess(
 _LINES = "-gline-tables-only"
 _TO_IR = ["-S", "-emit-llvm", "-O1", "-o", "-"]
 _PRECOMPILING = ["-O1", "-w", "-Xclang", "-fno-pch-timestamp"]
-_UNOPTIMISED = ["-Xclang", "-disable-llvm-passes", _LINES]
+_NO_PASSES = ["-Xclang", "-disable-llvm-passes"]
+_UNOPTIMISED = [*_NO_PASSES, _LINES]
 
 
 def compile_to_ir(
@@ -169,6 +170,12 @@ def compile_to_ir(
     level += [f"-W{warning}" for warning in CONVERSIONS]
     result = _compile(text, [*_TO_IR, *level], target, dialect)
     return replace(result, output=_allow_unrolling(result.output))
+
+
+def compile_unoptimised(text: str, target: Target, *, dialect: Dialect) -> Result:
+    """LLVM IR as clang writes it down first, for callers who optimise it themselves."""
+    flags = [*_TO_IR, *_NO_PASSES, *(f"-W{warning}" for warning in CONVERSIONS)]
+    return _compile(text, flags, target, dialect)
 
 
 def compile_ending(

@@ -6,7 +6,8 @@ numbered names; each leaves with what it uses of the module, under the names tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from anymetal.ir import Extract, parse
 from anymetal.msl import clang
@@ -32,17 +33,23 @@ def compile_programs(
     names: Sequence[str],
     constants: Mapping[int | str, Scalar],
     target: Target,
+    simplify: Callable[[str], str] | None = None,
 ) -> list[Program]:
     """Optimised programs of kernels that have the same function constants.
 
-    Raises OneByOne where compile_program must be asked, which says the right thing about errors.
+    `simplify` takes the place of clang's optimiser; it must inline what asks for it and keep
+    variables in registers. Raises OneByOne where compile_program must be asked, which says the
+    right thing about errors.
     """
     entries = [prepared.entry_points[name] for name in names]
     texts = [_numbered(entry, target, number) for number, entry in enumerate(entries)]
     unit = make_unit(prepared, by_index(prepared, constants), entries, "".join(texts))
-    result = clang.compile_to_ir(unit.text, target, dialect=prepared.source.dialect)
+    compiled = clang.compile_unoptimised if simplify else clang.compile_to_ir
+    result = compiled(unit.text, target, dialect=prepared.source.dialect)
     if not result.ok:
         raise OneByOne(result.messages[:1000])
+    if simplify:
+        result = replace(result, output=simplify(result.output))
     if found := [name for name in _OF_ONE_KERNEL if name in result.output]:
         raise OneByOne(f"the module has {found[0]}")
     unit.refuse_conversions(result.messages)
