@@ -313,6 +313,66 @@ define void @product({pointer} %left, {pointer} %right, {pointer} %out, i32 %lan
     )
 
 
+def tensors_in_memory() -> str:
+    """out += left * right by matmul2d (16, 32, 16), where all matrices are smaller: 9 x 13 numbers
+    in rows of 15, and 13 x 20 from (1, 4) on of 16 x 24."""
+    stem = "__tensorops_impl_matmul2d_op"
+    shape = "i32 16, i32 32, i32 16, i8 0, i8 0, i8 1, i32 1"
+    types = "i32 268435488, i32 268435488, i32 268435488"
+    pointer, described = "ptr addrspace(1)", "i32, i32, i32, i32, i8, i8, i8, i32"
+    lines, moved = "", f"ptr %sums, ptr %out.view, i32 2{{}}, {types}, i32 32"
+    numbers = {"left": (13, 9, 1, 15), "right": (24, 16, 1, 24), "part": (4, 1, 20, 13)}
+    for name, (a, b, c, d) in (numbers | {"out": (20, 9, 1, 20)}).items():
+        lines += f"""
+  %{name}.view = alloca i8, i64 %size, align 8
+  %{name}.first = alloca [2 x i32], align 4
+  %{name}.second = alloca [2 x i32], align 4
+  store [2 x i32] [i32 {a}, i32 {b}], ptr %{name}.first, align 4
+  store [2 x i32] [i32 {c}, i32 {d}], ptr %{name}.second, align 4"""
+        given = f"ptr %{name}.first, ptr %{name}.second"
+        if name == "part":
+            lines += f"""
+  call void @air.slice_private_tensor_private_tensor.s.i32(ptr %part.view, ptr %right.view, i16 2,
+    {given})
+  %width = call i32 @air.get_extent_private_tensor.i32(ptr %part.view, i16 2, i16 0)"""
+            continue
+        if name == "out":
+            lines += f"\n  store i32 %width, ptr %{name}.first, align 4"
+        lines += f"""
+  call void @air.init_strided_private_tensor.i32.global(ptr %{name}.view, i16 2,
+    {pointer} %{name}, {given}, i8 0)"""
+    return module(
+        "memory",
+        f"""
+%descriptor = type {{ i32, i32, i32, i8, i8, i8, i32 }}
+declare i16 @air.get_descriptor_size_tensor(i16, i16)
+declare void @air.init_strided_private_tensor.i32.global(ptr, i16, {pointer}, ptr, ptr, i8)
+declare void @air.slice_private_tensor_private_tensor.s.i32(ptr, ptr, i16, ptr, ptr)
+declare i32 @air.get_extent_private_tensor.i32(ptr, i16, i16)
+declare i64 @{stem}_cooperative_tensor_data_size({described}, i32, i32, i32, i32)
+declare void @{stem}_cooperative_tensor_load_dv_f32({described}, ptr, ptr, i32, i32, i32, i32, i32,
+  i32)
+declare void @{stem}_cooperative_tensor_store_dv_f32({described}, ptr, ptr, i32, i32, i32, i32, i32)
+declare void @{stem}_run_cooperative_dv_f32_dv_f32_f32(ptr, ptr, i32, ptr, i32, ptr, i32)
+
+define void @memory({pointer} %left, {pointer} %right, {pointer} %out) {{
+  %short = call i16 @air.get_descriptor_size_tensor(i16 2, i16 4)
+  %size = zext i16 %short to i64
+  %d = alloca %descriptor, align 4
+  store %descriptor {{ {shape} }}, ptr %d, align 4{lines}
+  %bytes = call i64 @{stem}_cooperative_tensor_data_size(i32 2, {shape}, {types}, i32 32)
+  %sums = alloca i8, i64 %bytes, align 16
+  call void @{stem}_cooperative_tensor_load_dv_f32(i32 2, {shape}, {moved.format(", i32 2")})
+  call void @{stem}_run_cooperative_dv_f32_dv_f32_f32(ptr %d, ptr %left.view, i32 2,
+    ptr %part.view, i32 2, ptr %sums, i32 32)
+  call void @{stem}_cooperative_tensor_store_dv_f32(i32 2, {shape}, {moved.format("")})
+  ret void
+}}
+""",
+        [buffer(0, "left", more="const"), buffer(1, "right", more="const"), buffer(2, "out")],
+    )
+
+
 def _spread(count: int) -> str:
     return ", ".join(["i32 0", "i32 1", *["i32 poison"] * (count - 2)])
 

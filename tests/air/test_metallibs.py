@@ -109,6 +109,21 @@ def test_products_of_cooperative_tensors(engine: str, left: bool, right: bool) -
         assert not report.findings
 
 
+def test_products_of_tensors_in_memory(engine: str) -> None:
+    """Matrices that end inside the tile: nothing beyond them is read or written."""
+    product = library("memory", modules.tensors_in_memory(), (2, 8)).memory
+    a, b, out = torch.randn(9, 15), torch.randn(16, 24), torch.randn(10, 20)
+    wanted = out.clone()
+    wanted[:9] += a[:, :13] @ b[1:14, 4:]
+    given = (a.flatten()[: 8 * 15 + 13].clone(), b.flatten()[: 14 * 24].clone(), out)
+    if engine == "coroutine":
+        with anymetal.check() as report:
+            product(*given[:2], out[:9].clone(), threads=32, group_size=32)
+        assert not report.findings
+    product(*given, threads=32, group_size=32)
+    torch.testing.assert_close(out, wanted)
+
+
 def test_functions_on_vectors(engine: str) -> None:
     declared = "declare <4 x float> @air.fma.v4f32(<4 x float>, <4 x float>, <4 x float>)"
     line = "%y = call <4 x float> @air.fma.v4f32(<4 x float> %v, <4 x float> %v, <4 x float> %v)"

@@ -115,6 +115,20 @@ kernel void staged(device float* a [[buffer(0)]], device float* b [[buffer(1)]],
            execution_simdgroup> op;
   op.run(left, right, out);
 }
+kernel void tail(device float* a [[buffer(0)]], device float* b [[buffer(1)]],
+                 device float* d [[buffer(2)]], constant int& depth [[buffer(3)]]) {
+  auto left = tensor(a, dextents<int, 2>(depth, 16));
+  auto right = tensor(b, dextents<int, 2>(16, depth));
+  auto out = tensor(d, dextents<int, 2>(16, 16));
+  matmul2d<matmul2d_descriptor(16, 16, 32, false, false, false,
+                               matmul2d_descriptor::mode::multiply_accumulate),
+           execution_simdgroup> op;
+  for (int k = 0; k < depth; k += 32) {
+    auto some = left.slice<dynamic_extent, 16>(k, 0);
+    auto others = right.slice<16, dynamic_extent>(0, k);
+    op.run(some, others, out);
+  }
+}
 kernel void alone(device char* a [[buffer(0)]], device char* b [[buffer(1)]],
                   device int* d [[buffer(2)]], uint i [[thread_position_in_grid]]) {
   auto left = tensor(a, dextents<int, 2>(8, 4)), right = tensor(b, dextents<int, 2>(4, 8));
@@ -138,6 +152,14 @@ def test_product_in_memory_is_clipped(sizes: tuple[int, int, int]) -> None:
     found = d[: rows * columns].view(rows, columns).double()
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
     assert d[rows * columns :].tolist() == [-1] * 8
+
+
+def test_a_step_along_k_is_clipped() -> None:
+    """As MLX relies on: the last step of a k that is known takes what the tensors have left."""
+    a, b, d = torch.randn(16, 45), torch.randn(45, 16), torch.randn(16, 16)
+    wanted = d.double() + a.double() @ b.double()
+    compiled(MEMORY).tail(a, b, d, 45, threads=32, group_size=32, arg_casts={3: "int32"})
+    torch.testing.assert_close(d.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_products_of_threadgroup_memory_and_of_one_thread() -> None:

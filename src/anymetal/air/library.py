@@ -23,7 +23,7 @@ _FOLDER = Path(__file__).parent / "functions"
 GROUP_MAIN = "am_group_main"
 # The family of a name: the first that fits.
 _FAMILIES = (
-    (re.compile(r"__tensorops_impl_matmul2d_"), "tensor"),
+    (re.compile(r"__tensorops_impl_matmul2d_|air\.\w+_tensor(\.|$)"), "tensor"),
     (re.compile(r"air\.convert\."), "convert"),
     (re.compile(r"(am\.)?air\.simdgroup_matrix_"), "matrix"),
     (re.compile(r"air\.(simd|quad)_"), "collective"),

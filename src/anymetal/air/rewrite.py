@@ -212,11 +212,14 @@ _DATA_SIZE = re.compile(
 )
 _TENSOR = re.compile(r"^(  %[-\w.$]+ = alloca) i8, i64 %[-\w.$]+, align \d+$")
 _LANES = 32
+# A tensor in memory: its address, and lengths and strides of up to 16 dimensions.
+_VIEWS, _VIEW_BYTES = "@air.get_descriptor_size_tensor(", 16 + 8 * 16
 
 
 def _tensor_bytes(text: str) -> int:
     """The most bytes that a lane needs for a tensor of this module, 0 where there are none."""
-    return max((_lane_bytes(match[1]) for match in _DATA_SIZE.finditer(text)), default=0)
+    sizes = [_lane_bytes(match[1]) for match in _DATA_SIZE.finditer(text)]
+    return max([_VIEW_BYTES, *sizes] if _VIEWS in text else sizes, default=0)
 
 
 def _lane_bytes(arguments: str) -> int:

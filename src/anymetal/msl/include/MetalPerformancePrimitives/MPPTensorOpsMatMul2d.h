@@ -195,7 +195,6 @@ class matmul2d {
     int row = Down ? k : other, column = Down ? other : k;
     if constexpr (!metal::am_is_cooperative<Operand>) {
       bool inside = row < operand.get_extent(1) && column < operand.get_extent(0);
-      if constexpr (am_has_k) inside = other < operand.get_extent(Down ? 0 : 1);
       return inside ? Sum(operand[{column, row}]) : Sum(0);
     } else if constexpr (Operand::am_alone) {
       return Sum(operand[row * Operand::am_columns + column]);
