@@ -107,7 +107,13 @@ def _tables(rows: Sequence[Row]) -> str:
         ("MLX's kernels", "judged", "accepted", "argument tables equal"),
         [("all families", *_counts(len(rows), len(refused), len(other)))],
     )
-    return "\n".join([figures, _listed(refused), _listed(other)])
+    parts = [figures]
+    if any("threadgroup memory" in what for _, what in refused):
+        parts.append(
+            "Apple's compiler lets a kernel declare more threadgroup memory than any launch can"
+            " have.\n"
+        )
+    return "\n".join([*parts, _listed(refused), _listed(other)])
 
 
 def _counts(judged: int, refused: int, other: int) -> tuple[str, str, str]:
@@ -116,13 +122,16 @@ def _counts(judged: int, refused: int, other: int) -> tuple[str, str, str]:
 
 def _results(rows: Sequence[Row]) -> str:
     words: dict[str, Counter[str]] = {}
-    signs, bad = Counter[tuple[str, str]](), []
+    signs, undefined = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    bad = []
     for row in rows:
         for engine, word in row["results"]:
             words.setdefault(engine, Counter())[_kind(word)] += 1
             if _kind(word) == "NaN signs":
                 signs[row["family"], engine] += 1
-            elif _kind(word) in ("nothing written", "not run", "differ", "undefined"):
+            elif _kind(word) == "undefined":
+                undefined[row["family"], word.removeprefix("undefined: ")] += 1
+            elif _kind(word) in ("nothing written", "not run", "differ"):
                 bad.append((row["kernel"], f"{engine}: {word}"))
         if row["refused"]:
             bad.append((row["kernel"], row["refused"]))
@@ -137,14 +146,19 @@ def _results(rows: Sequence[Row]) -> str:
             for engine, counts in words.items()
         ],
     )
-    return "\n".join(
-        [_results_text(rows) + figures, _of_templates(rows) + _sign_table(signs), _listed(bad)]
-    )
+    parts = [_results_text(rows) + figures, _of_templates(rows) + _sign_table(signs)]
+    if undefined:
+        listed = [(f"`{name}`", why, count) for (name, why), count in sorted(undefined.items())]
+        parts.append(_table(("template", "undefined: not launched, since", "kernels"), listed))
+    if bad:
+        parts += ["Not compared, or not equal:\n", _listed(bad)]
+    return "\n".join(parts)
 
 
 def _results_text(rows: Sequence[Row]) -> str:
+    count = sum(map(_was_compared, rows))
     return _filled(
-        f"{len(rows):,} kernels ran once from Apple's AIR and once from source, with the same bytes"
+        f"{count:,} kernels ran once from Apple's AIR and once from source, with the same bytes"
         " in one block of memory, and whole blocks are compared. How each family is launched (sizes"
         " with edges, strides, grids, function constants) is described in `parity/launches`."
         " Elementwise kernels, sorts and searches get special values: every second number is NaN,"
@@ -157,6 +171,11 @@ def _results_text(rows: Sequence[Row]) -> str:
         " optimised again behind the front ends (`parity/together.py`). What does not come out"
         " equal there, but for signs of NaN, is compiled as every kernel is, and judged by that."
     )
+
+
+def _was_compared(row: Row) -> bool:
+    kinds = {_kind(word) for _, word in row["results"]}
+    return not row["refused"] and not kinds <= {"undefined", "not run", "other engine"}
 
 
 def _filled(text: str) -> str:
@@ -172,7 +191,7 @@ def _of_templates(rows: Sequence[Row]) -> str:
     judged = Counter(row["family"] for row in rows)
     part = [name for name in there if judged[name] < there[name]]
     text = (
-        f"They are {judged.total():,} of {there.total():,} kernels and {len(judged)} of"
+        f"Judged are {judged.total():,} of {there.total():,} kernels and {len(judged)} of"
         f" {len(there)} templates."
     )
     if part:

@@ -64,7 +64,12 @@ def _launch(values: dict[str, Value], product: dict[str, Plain], tiles: tuple[in
     group = (32, tiles[2], tiles[1])
     count = product["tiles_m"]
     assert isinstance(count, int)
-    return Launch(values, groups_of((1, count, 1), group), group, elements=1 << 14)
+    m, n, k = (product[name] for name in "MNK")
+    assert isinstance(m, int)
+    assert isinstance(n, int)
+    assert isinstance(k, int)
+    elements = max(1 << 14, m * n, n * k)
+    return Launch(values, groups_of((1, count, 1), group), group, elements=elements)
 
 
 @launches("implicit_gemm_conv_2d")
