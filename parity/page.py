@@ -167,9 +167,10 @@ def _results_text(rows: Sequence[Row]) -> str:
         " proves nothing. *Other engine*: the kernel is too long for that one. *Undefined*: what"
         " MLX never launches, and nothing says the result of."
     ) + _filled(
-        "For the coroutine engine alone, code is made for a batch of kernels at once and not"
-        " optimised again behind the front ends (`parity/together.py`). What does not come out"
-        " equal there, but for signs of NaN, is compiled as every kernel is, and judged by that."
+        "For the coroutine engine alone, code is made for a batch of kernels at once, and both"
+        " programs are only simplified, not optimised (`parity/together.py`). What does not come"
+        " out equal there, but for signs of NaN, is compiled as every kernel is, and judged by"
+        " that."
     )
 
 
@@ -244,8 +245,9 @@ def _structure(rows: Sequence[Row]) -> str:
         " comes of; negations, which are exact, do not. Where the texts still differ, the"
         " operations are counted that a launch carries out. No optimiser makes a fused multiply-add"
         " of two operations here: of those there must be as many. Others are computed before a"
-        " branch by one compiler and behind it by the other: in Fourier transforms our program has"
-        " threads without a butterfly compute one in vain, which Apple's makes them skip."
+        " branch by one compiler and behind it by the other: in `four_step_mem_1024`, which was"
+        " traced, threads without a butterfly compute one in vain in our program, and skip it in"
+        " Apple's."
     ) + _filled("And which math functions it calls, the fast or the precise ones.")
     names = {"structure": "operations", "functions": "functions called"}
     figures = _table(
