@@ -107,16 +107,16 @@ def test_logits_in_eights(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "columns", "ahead", "dtype"),
+    ("kind", "columns", "shape", "dtype"),
     [
-        ("layer_norm", 1096, 512, BF16),
-        ("layer_norm", 1096, 0, BF16),
-        ("layer_norm", 1024, 0, FP32),
-        ("rms_norm", 1024, 512, FP32),
+        ("layer_norm", 1096, {"block_held": 16, "ahead": 512}, BF16),
+        ("layer_norm", 1096, {"block_held": 16, "long_columns": 1000, "bias_apart": 1000}, BF16),
+        ("layer_norm", 1024, {"block_held": 16}, FP32),
+        ("rms_norm", 1024, {"block_held": 32, "ahead": 512}, FP32),
     ],
 )
 def test_gradients_of_norms_in_blocks_of_rows(
-    kind: str, columns: int, ahead: int, dtype: torch.dtype
+    kind: str, columns: int, shape: dict[str, int], dtype: torch.dtype
 ) -> None:
     x, grad = (normal(11, columns + i, dtype=dtype)[:, :columns].contiguous() for i in range(2))
     parameters = [normal(columns + i, dtype=dtype)[:columns] for i in range(2)]
@@ -130,8 +130,10 @@ def test_gradients_of_norms_in_blocks_of_rows(
         return torch.cat([one.flatten() for one in found])
 
     name = f"{kind}_backward"
+    usual = {"group_size": 1024, "block_columns": 2048, "long_columns": 8192, "long_held": 32}
+    usual |= {"ahead": 0, "bias_apart": 8192}
     with (
-        override(name, "single_group", group_size=1024, blocks=512, ahead=ahead),
+        override(name, "single_group", **usual | shape),
         override(name, "columns", rows_per_block=2, max_threads=256, min_blocks=2, sharing=2),
     ):
         result = silent(lambda: gradients(getattr(ops, kind), False))
@@ -139,21 +141,49 @@ def test_gradients_of_norms_in_blocks_of_rows(
     close(result, exact, 4.0 * float(exact.abs().max()))
 
 
-@pytest.mark.parametrize(("columns", "dtype"), [(2048, BF16), (1096, BF16), (1028, FP32)])
-def test_a_second_tensor_that_is_read_twice(columns: int, dtype: torch.dtype) -> None:
-    x, grad = normal(3, columns, dtype=dtype), normal(3, columns + 8, dtype=dtype)[:, :columns]
+@pytest.mark.parametrize(("columns", "name"), [(2048, "log_softmax"), (1024, "softmax")])
+def test_rows_by_turns_the_next_one_on_its_way(columns: int, name: str) -> None:
+    x = normal(7, columns) * 4
+    shape = {"group_size": 64, "steps": columns // 256, "width": 8, "ahead": 3}
+    with override(name, "single_group", **shape):
+        result = silent(lambda: getattr(ops, name)(x, -1))
+    exact = getattr(torch, name)(x.double(), -1)
+    close(result, exact, float(exact.abs().max()))
+
+
+def test_a_row_far_from_zero_that_begins_with_an_outlier() -> None:
+    x, grad = normal(3, 2048, dtype=FP32) + 1000, normal(3, 2052, dtype=FP32)[:, :2048]
+    x[:, 0] = 2000
 
     def gradient(leaf: torch.Tensor) -> torch.Tensor:
+        function = ops.layer_norm if leaf.dtype == FP32 else torch.nn.functional.layer_norm
+        weight = torch.ones(2048, dtype=leaf.dtype).requires_grad_()
         leaf = leaf.requires_grad_()
-        function = ops.log_softmax if leaf.dtype == dtype else torch.log_softmax
-        result = function(leaf, -1)
-        return torch.autograd.grad(result, leaf, grad.to(leaf.dtype).contiguous())[0]
+        result = function(leaf, (2048,), weight)
+        found = torch.autograd.grad(result, (leaf, weight), grad.to(leaf.dtype))
+        return torch.cat([one.flatten() for one in found])
 
-    width = 8 if dtype == BF16 else 4
-    shape = {"group_size": 64, "steps": 8, "width": width, "again": 32}
-    with override("log_softmax_backward", "single_group", **shape):
-        result = silent(lambda: gradient(x.clone()))
-    close(result, gradient(x.double()), 4.0)
+    shape = {"block_columns": 2048, "block_held": 16, "long_columns": 8192, "ahead": 0}
+    with override("layer_norm_backward", "single_group", group_size=1024, bias_apart=8192, **shape):
+        result = gradient(x.clone())
+    exact = gradient(x.double())
+    close(result, exact, 64.0 * float(exact.abs().max()))
+
+
+@pytest.mark.parametrize(("width", "keys", "kv_heads"), [(128, 75, 1), (64, 100, 2), (128, 33, 2)])
+@pytest.mark.parametrize("parts", [0, 1])
+def test_teams_of_lanes_that_share_keys(width: int, keys: int, kv_heads: int, parts: int) -> None:
+    q = normal(1, 2, 3, width)
+    k, v = (normal(1, kv_heads, keys + i, width)[:, :, :keys].contiguous() for i in range(2))
+    two = {"max_groups": 64 * parts, "min_keys": 32, "keys_per_part": 32}
+    with override("scaled_dot_product_attention", group_size=64, width=8, rows=2, **two):
+        result = silent(
+            lambda: ops.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        )
+    exact = torch.nn.functional.scaled_dot_product_attention(
+        q.double(), k.double(), v.double(), is_causal=True, enable_gqa=True
+    )
+    close(result, exact, float(v.double().abs().max()))
 
 
 @pytest.mark.parametrize(("scheme", "columns"), [("int4", 2304), ("int8", 640)])

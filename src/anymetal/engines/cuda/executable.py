@@ -19,9 +19,9 @@ _SHAPE = struct.Struct("<6I")
 # What the driver takes of a grid along its second and third dimension.
 MAX_GROUPS_ACROSS = 65535
 _KEPT_SHAPES = 4096
-# From this width on a threadgroup that is alone on its multiprocessor leaves it idle at barriers. A
-# narrower one is better off with all its registers where it would spill more bytes than these.
-_WIDE, _RATHER_WIDE, _FEW_SPILLED = 512, 256, 192
+# From this width on a threadgroup that is alone on its multiprocessor leaves it idle at barriers.
+# It is better off with all its registers where it would spill more bytes than these.
+_WIDE, _FEW_SPILLED = 256, 192
 _FEWEST_REGISTERS = 64  # with fewer, most kernels that want more spill
 
 
@@ -152,18 +152,17 @@ class CudaExecutable:
     def _load(self, device: int, width: int) -> driver.Function:
         """The kernel's code for threadgroups of some width: with as many registers as it likes, or
         with fewer where a threadgroup needs that, or where two could then be in flight."""
-        liked = self._loaded_for(device, 0)
-        if width > liked.max_threads:
-            limited = self._loaded_for(device, self.max_threads_per_threadgroup)
-            if width > limited.max_threads:
+        chosen = self._loaded_for(device, 0)
+        if width > chosen.max_threads:
+            chosen = self._loaded_for(device, width)
+            if width > chosen.max_threads:
                 raise LimitError(f"{self.name}: no code for threadgroups of {width} threads")
-            return limited
-        alone = 2 * width * liked.registers > driver.REGISTERS
-        if alone and width >= _RATHER_WIDE and 2 * width <= driver.REGISTERS // _FEWEST_REGISTERS:
+        alone = 2 * width * chosen.registers > driver.REGISTERS
+        if alone and width >= _WIDE and 2 * width <= driver.REGISTERS // _FEWEST_REGISTERS:
             together = self._loaded_for(device, 2 * width)
-            if width >= _WIDE or together.local_bytes - liked.local_bytes <= _FEW_SPILLED:
+            if together.local_bytes - chosen.local_bytes <= _FEW_SPILLED:
                 return together
-        return liked
+        return chosen
 
     def _loaded_for(self, device: int, threads: int) -> driver.Function:
         """The code of which so many threads fit a multiprocessor; 0 leaves the number open."""

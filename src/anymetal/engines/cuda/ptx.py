@@ -7,6 +7,7 @@ import functools
 from anymetal.engines.cpu import jit
 from anymetal.engines.cuda.matrices import CALLS, lower_matrices
 from anymetal.engines.cuda.target import ENTRY, PTX_VERSION, TRIPLE
+from anymetal.engines.cuda.together import HERE, name_all_lanes
 from anymetal.engines.llvm import llvm
 from anymetal.ir import parse
 
@@ -32,14 +33,18 @@ def _unrolled(ir: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     text = str(module)
     for mark in ("full", "enable"):
         text = text.replace(f'!"llvm.loop.unroll.{mark}"', '!"anymetal.loop"')
-    return jit.read(_with_matrices(text))
+    return jit.read(_with_lanes(text))
 
 
-def _with_matrices(text: str) -> str:
-    if not any(f"@{call}(" in text for call in CALLS):
+def _with_lanes(text: str) -> str:
+    """What is better known once loops are unrolled: matrices, and who takes part in collectives."""
+    has_matrices = any(f"@{call}(" in text for call in CALLS)
+    if not has_matrices and f"@{HERE}(" not in text:
         return text
     module = parse(text)
-    lower_matrices(module, module.function(ENTRY))
+    if has_matrices:
+        lower_matrices(module, module.function(ENTRY))
+    name_all_lanes(module.function(ENTRY))
     return str(module)
 
 

@@ -242,11 +242,14 @@ inline Row row_of(uint row, uint key_head, constant Numbers& numbers) {
   return {row / numbers.shared_by, key_head * numbers.shared_by + row % numbers.shared_by};
 }
 
-// What a simdgroup knows of `rows` queries after some keys.
-template <typename M, uint width, uint rows, uint options>
+// What a simdgroup knows of `rows` queries after some keys. With a `team` of lanes that share a key
+// a simdgroup reads several at once: a lane has eight neighbouring elements, 16 bytes an access,
+// and the sums are those of its team's keys. Without (0), all lanes share a key.
+template <typename M, uint width, uint rows, uint options, uint team>
 struct Decoding {
-  float query[rows][width / 32];
-  float sum[rows][width / 32];
+  static constexpr constant uint elements = team ? 8 : width / 32;
+  float query[rows][elements];
+  float sum[rows][elements];
   State state[rows];
   Range seen[rows];
   uint index[rows];  // of the query
@@ -317,6 +320,75 @@ struct Decoding {
       }
   }
 
+  static constexpr constant uint team_at_once = 8;
+
+  // The same for a team, whose keys are as many as its lanes. Past the last key it is read again,
+  // and weighs nothing.
+  template <typename T>
+  void attend_in_teams(device const T* keys, long key_stride, device const T* values,
+                       long value_stride, uint first, uint present, uint lane) {
+    using Raw = Lying<T, 8>;
+    constexpr uint lanes = team ? team : 1;
+    const uint begin = lane / lanes * lanes, inside = lane % lanes;
+    float weight[rows];
+#pragma unroll
+    for (uint start = 0; start < team; start += team_at_once) {
+      typename Raw::type key[team_at_once];
+#pragma unroll
+      for (uint k = 0; k < team_at_once; ++k) {
+        const uint row = first + min(begin + start + k, present - 1);
+        key[k] = Raw::load(keys + row * key_stride + inside * 8);
+      }
+#pragma unroll
+      for (uint r = 0; r < rows; ++r) {
+        float products[team_at_once];
+#pragma unroll
+        for (uint k = 0; k < team_at_once; ++k) {
+          float4 part[2];
+          Raw::read(part, key[k]);
+          products[k] = query[r][0] * part[0][0];
+#pragma unroll
+          for (uint e = 1; e < 8; ++e)
+            products[k] = fma(query[r][e], part[e / 4][e % 4], products[k]);
+        }
+        const float own = own_sum<team_at_once, team>(products, inside);
+        if (start == 0 || inside / team_at_once * team_at_once == start) weight[r] = own;
+      }
+    }
+#pragma unroll
+    for (uint r = 0; r < rows; ++r) weight[r] = weigh(r, weight[r], first + lane);
+#pragma unroll
+    for (uint start = 0; start < team; start += team_at_once) {
+      typename Raw::type value[team_at_once];
+#pragma unroll
+      for (uint k = 0; k < team_at_once; ++k) {
+        const uint row = first + min(begin + start + k, present - 1);
+        value[k] = Raw::load(values + row * value_stride + inside * 8);
+      }
+#pragma unroll
+      for (uint k = 0; k < team_at_once; ++k) {
+        float4 part[2];
+        Raw::read(part, value[k]);
+#pragma unroll
+        for (uint r = 0; r < rows; ++r) {
+          const float share = simd_shuffle(weight[r], ushort(begin + start + k));
+#pragma unroll
+          for (uint e = 0; e < 8; ++e) sum[r][e] = fma(share, part[e / 4][e % 4], sum[r][e]);
+        }
+      }
+    }
+  }
+
+  // The sums of all teams, in each of them.
+  void join_teams() {
+#pragma unroll
+    for (uint mask = team; mask < 32; mask *= 2)
+#pragma unroll
+      for (uint r = 0; r < rows; ++r)
+#pragma unroll
+        for (uint e = 0; e < 8; ++e) sum[r][e] += simd_shuffle_xor(sum[r][e], mask);
+  }
+
   // The weight of this lane's key; what was added before is scaled to it.
   float weigh(uint r, float product, uint key) {
     float score = -INFINITY;
@@ -327,7 +399,7 @@ struct Decoding {
     const float weight = exp(score - base);
     state[r] = {largest, state[r].sum * shrink + simd_sum(weight)};
 #pragma unroll
-    for (uint i = 0; i < width / 32; ++i) sum[r][i] *= shrink;
+    for (uint i = 0; i < elements; ++i) sum[r][i] *= shrink;
     return weight;
   }
 };
@@ -367,14 +439,21 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
   keys += start_of(numbers.key, sample, key_head, 0);
   values += start_of(numbers.value, sample, key_head, 0);
 
-  Decoding<M, width, rows, options> block;
+  constexpr uint team = count == 8 && width < 256 ? width / 8 : 0;
+  constexpr uint elements = Decoding<M, width, rows, options, team>::elements;
+  Decoding<M, width, rows, options, team> block;
 #pragma unroll
   for (uint r = 0; r < rows; ++r) {
     const Row row = row_of(min(first_row + r, last_row), key_head, numbers);
     device const T* query = queries + start_of(numbers.query, sample, row.head, row.query);
-    load_elements<width, ragged, count>(block.query[r], query, numbers.width, lane);
+    if constexpr (team > 0) {
 #pragma unroll
-    for (uint i = 0; i < width / 32; ++i) block.sum[r][i] = 0.0f;
+      for (uint i = 0; i < elements; ++i) block.query[r][i] = float(query[lane % team * 8 + i]);
+    } else {
+      load_elements<width, ragged, count>(block.query[r], query, numbers.width, lane);
+    }
+#pragma unroll
+    for (uint i = 0; i < elements; ++i) block.sum[r][i] = 0.0f;
     block.state[r] = {-INFINITY, 0.0f};
     block.seen[r] = keys_of(row.query, numbers);
     block.index[r] = row.query;
@@ -387,9 +466,16 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
     first = max(first, group.x * numbers.part);
     end = min(end, group.x * numbers.part + numbers.part);
   }
-  for (uint key = first + simd * 32; key < end; key += simds * 32)
-    block.template attend<ragged, count>(keys, numbers.key.row, values, numbers.value.row, key,
-                                         min(32u, end - key), numbers, lane);
+  for (uint key = first + simd * 32; key < end; key += simds * 32) {
+    const uint present = min(32u, end - key);
+    if constexpr (team > 0) {
+      block.attend_in_teams(keys, numbers.key.row, values, numbers.value.row, key, present, lane);
+    } else {
+      block.template attend<ragged, count>(keys, numbers.key.row, values, numbers.value.row, key,
+                                           present, numbers, lane);
+    }
+  }
+  if constexpr (team > 0) block.join_teams();
 
   if (lane == 0)
 #pragma unroll
@@ -403,9 +489,10 @@ template <typename T, typename M, uint width, bool ragged, uint count, uint opti
     const State state = merged(group_states[r], simds);
     const float shrink = exp(block.state[r].largest - base_of(state.largest));
 #pragma unroll
-    for (uint i = 0; i < width / 32; ++i)
-      group_sums[simd * width + (i / count * 32 + lane) * count + i % count] =
-          block.sum[r][i] * shrink;
+    for (uint i = 0; i < elements; ++i) {
+      const uint column = team ? lane * 8 + i : (i / count * 32 + lane) * count + i % count;
+      if (column < width) group_sums[simd * width + column] = block.sum[r][i] * shrink;
+    }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     const Finish finished = finish(state, numbers.has_sinks ? sinks[row.head] : -INFINITY);
     for (uint column = in_group; column < numbers.value_width; column += threads.x) {

@@ -35,6 +35,9 @@ ACCESS_WIDTHS = (1, 2, 4, 8)
 WIDEST_OF_TWO = 128
 # Simdgroups of a decoding threadgroup, which leave their sums in its memory.
 MOST_DECODING = 16
+# Heads of which a decoding simdgroup reads several at once, eight elements a lane.
+TEAM_WIDTHS = (64, 128)
+_EIGHT = 8
 
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
@@ -240,6 +243,12 @@ def _decode(problem: Problem, choice: Choice, result: Tensor, logarithms: Tensor
     parts = -(-call.keys // part) if partitioned else 1
     read = (problem.query, problem.key, problem.value)
     count = problem.access_width(choice.values["width"], *read, row_at_once=True)
+    if (
+        choice.values["width"] == _EIGHT
+        and problem.head_width in TEAM_WIDTHS
+        and not problem.ragged
+    ):
+        count = max(count, problem.access_width(_EIGHT, *read))
     problem.record("two_phase" if partitioned else "decode", count)
     kernel = problem.instance("attention_decode", count, at_once, partitioned, MOST_DECODING)
     places = logarithms.numel() * parts if partitioned else 1

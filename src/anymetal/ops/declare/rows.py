@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -52,11 +52,15 @@ class Plan:
         """Elements of the largest access: 8 where a row is held and the policy says so."""
         return self.choice.values.get("width", STEP) if self.strategy == "single_group" else STEP
 
-    def reads_again(self, widest: bool) -> bool:
-        """Whether the second tensor is read twice: the policy's `again` is the fewest threads of a
-        row for that, in accesses of 16 bytes."""
-        fewest = self.choice.values.get("again", 0)
-        return self.strategy == "single_group" and widest and 0 < fewest <= self.team
+    def groups_ahead(self, first: torch.Tensor, second: torch.Tensor) -> int:
+        """The threadgroups that take the rows by turns, the next one on its way: the policy's
+        `ahead`, for rows of one tensor that fill all threads that a row may have. 0: a threadgroup
+        a row."""
+        most = self.choice.group_size * STEP * self.choice.values.get("steps", 0)
+        alone = first.data_ptr() == second.data_ptr()
+        groups = self.choice.values.get("ahead", 0)
+        fits = self.strategy == "single_group" and alone and self.columns == most
+        return groups if fits and self.rows > groups else 0
 
     @property
     def chunks(self) -> int:
@@ -69,6 +73,11 @@ class Plan:
         if self.strategy == "single_simdgroup":
             high = min(self.choice.group_size // SIMDGROUP, self.rows)
         return {"threads": (self.team * self.chunks, self.rows), "group_size": (self.team, high)}
+
+
+def team_of(columns: int, held: int) -> int:
+    """Threads that share a row: whole simdgroups, no more than have something to hold."""
+    return -(-columns // (SIMDGROUP * held)) * SIMDGROUP
 
 
 def plan_rows(
@@ -85,10 +94,7 @@ def plan_rows(
         return Plan("single_simdgroup", short, rows, columns, SIMDGROUP)
     medium = choice("single_group", "medium_rows")
     if columns <= medium.group_size * held(medium):
-        simdgroups = -(
-            -columns // (SIMDGROUP * held(medium))
-        )  # no more than have something to hold
-        return Plan("single_group", medium, rows, columns, simdgroups * SIMDGROUP)
+        return Plan("single_group", medium, rows, columns, team_of(columns, held(medium)))
     few = choice("two_phase", "few_long_rows")
     chunk = -(-few.values["chunk"] // STEP) * STEP  # chunks start at whole vectors
     if (
@@ -112,7 +118,13 @@ def launch_reduced(operator: AnyOperator, kernel: str, rows: Rows, **numbers: fl
     width = rows.whole_width(plan.widest if first.dtype == result.dtype else STEP)
     variants.record(operator.name, first.dtype, plan.strategy, width)
     read, written = SUFFIXES[first.dtype], SUFFIXES[result.dtype]
-    sizes = {"columns": rows.columns, "chunk": plan.chunk, "strides": rows.strides, **numbers}
+    sizes = {
+        "rows": rows.rows,
+        "columns": rows.columns,
+        "chunk": plan.chunk,
+        "strides": rows.strides,
+        **numbers,
+    }
 
     def run(words: str, *args: Any) -> None:
         name = f"{kernel}_{words.format(form=form(width))}"
@@ -123,6 +135,9 @@ def launch_reduced(operator: AnyOperator, kernel: str, rows: Rows, **numbers: fl
         run(f"two_phase_reduce_{{form}}_{read}", first, second, states, sizes)
         run(f"two_phase_write_{{form}}_{read}_{written}", *rows.tensors, sizes, states)
         return
-    again = plan.reads_again(16 // first.element_size() == width and read == written)
-    words = f"{plan.kernel}_again" if again else plan.kernel
-    run(f"{words}_{{form}}_{read}_{written}", *rows.tensors, sizes)
+    ahead = plan.groups_ahead(first, second)
+    if ahead and width == plan.widest == 16 // first.element_size() and read == written:
+        plan = replace(plan, rows=min(ahead, rows.rows))
+        run(f"{plan.kernel}_ahead_{{form}}_{read}_{written}", *rows.tensors, sizes)
+        return
+    run(f"{plan.kernel}_{{form}}_{read}_{written}", *rows.tensors, sizes)

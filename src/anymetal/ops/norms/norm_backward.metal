@@ -131,7 +131,7 @@ struct RowInMemory {
 
   void fetch(device const T* row_x, device const T* row_gradient, uint columns,
              thread const Team& team) thread {
-    first = *row_x;
+    first = N::centred ? row_x[min(team.lane, columns - 1)] : T(0);
 #pragma unroll
     for (uint i = 0; i < accesses; ++i) {
       const uint at = min((i * team.size + team.index) * width, columns - width);
@@ -140,54 +140,144 @@ struct RowInMemory {
     }
   }
 
-  // From the mean, where it is taken away.
-  void differences(thread float4* found, uint i, float shift, float mean) const thread {
+  // Differences are taken from something near the mean, where it is taken away: the mean of as many
+  // elements as lanes. One of them that is far from all others moves it little.
+  float shift() const thread { return N::centred ? simd_sum(float(first)) / 32.0f : 0.0f; }
+
+  void differences(thread float4* found, uint i, float shift) const thread {
     Raw::read(found, x[i]);
     if constexpr (N::centred) {
 #pragma unroll
-      for (uint part = 0; part < Some::parts; ++part) found[part] = found[part] - shift - mean;
+      for (uint part = 0; part < Some::parts; ++part) found[part] -= shift;
     }
   }
 };
 
-// weights_at, for weights that mostly have no offset.
-template <typename N, uint width, typename T>
+// weights_at, for weights that mostly have no offset: `plain` ones are there, and have none.
+template <typename N, uint width, bool plain, typename T>
 inline void plain_weights_at(thread float4* found, device const T* weight, uint row, uint i,
                              constant Sizes& sizes) {
-  if (!sizes.has_weight) return Access<width>::fill(found, 1.0f);
+  if (!plain && !sizes.has_weight) return Access<width>::fill(found, 1.0f);
   parameters<N, width>(found, weight, row, i, sizes);
-  if (sizes.offset == 0.0f) return;
+  if (plain || sizes.offset == 0.0f) return;
 #pragma unroll
   for (uint part = 0; part < Access<width>::parts; ++part) found[part] += sizes.offset;
 }
 
-// The same with `sums`, for rows that divide into accesses of `width` elements. With `ahead` the
-// next row is on its way while one is used. Barriers are what rows wait for, and registers: the
-// mean of g n is taken along with the variance, of g x, since n is x divided by the deviation; and
+// The gradient of x as a sum of multiples: of g, of the difference from `shift`, and of 1. What is
+// normalised is a difference times `reciprocal`, plus `normal_offset`.
+struct Multiples {
+  float reciprocal;
+  float normal_offset;
+  float of_difference;
+  float constant_part;
+};
+
+// From the sums over a row of squared differences, of g times differences, of differences and of g:
+// the last two of centred norms only.
+template <typename N>
+inline Multiples multiples_of(thread const float* sums, float columns, float eps) {
+  const float mean = N::centred ? sums[2] / columns : 0.0f;
+  const float gradient_mean = N::centred ? sums[3] / columns : 0.0f;
+  const float variance = fma(-mean, mean, sums[0] / columns);
+  const float reciprocal = rsqrt(max(variance, 0.0f) + eps);
+  const float product_mean = fma(-mean, gradient_mean, sums[1] / columns);
+  const float of_difference = -product_mean * reciprocal * reciprocal * reciprocal;
+  return {reciprocal, -mean * reciprocal, of_difference,
+          -fma(gradient_mean, reciprocal, mean * of_difference)};
+}
+
+// One row of a block: the gradient of x, and what it gives to the sums of the block. Barriers are
+// what rows wait for, and registers: all that is needed of a row is summed up in one pass, and
 // weights are read again. They are not const, since a compiler that knew that they stay as they are
-// would keep them instead. Only centred norms have a bias here.
-template <typename T, typename N, bool ahead, uint held_elements, uint width>
+// would keep them instead. In a `whole` row every thread has all its accesses, and there is a
+// weight and nothing else: loads that no branch holds up are on their way at once.
+template <typename N, bool biases, bool whole, uint width, typename T, uint accesses>
+inline void add_row(thread const RowInMemory<T, N, accesses, width>& here,
+                    thread float4* weight_sums, thread float4* bias_sums, device T* weight,
+                    device const T* extra, device T* x_gradient, uint row, constant Sizes& sizes,
+                    thread const Team& team, threadgroup float* scratch) {
+  using Some = Access<width>;
+  using Raw = Lying<T, width>;
+  constexpr uint parts = Some::parts, count = N::centred ? 4 : 2;
+  const uint columns = sizes.columns;
+  const float shift = here.shift();
+  float4 values[parts], dy[parts], w[parts];
+  float4 squares = float4(0.0f), products = squares, sum = squares, gradient_sum = squares;
+#pragma unroll
+  for (uint i = 0; i < accesses; ++i) {
+    const uint at = (i * team.size + team.index) * width;
+    if (!whole && at >= columns) break;
+    plain_weights_at<N, width, whole>(w, weight, row, at, sizes);
+    here.differences(values, i, shift);
+    Raw::read(dy, here.gradient[i]);
+#pragma unroll
+    for (uint part = 0; part < parts; ++part) {
+      const float4 g = dy[part] * w[part];
+      squares = fma(values[part], values[part], squares);
+      products = fma(g, values[part], products);
+      if constexpr (N::centred) {
+        sum += values[part];
+        gradient_sum += g;
+      }
+      if constexpr (biases) bias_sums[i * parts + part] += dy[part];
+    }
+  }
+  float sums[4] = {sum_of(squares), sum_of(products), sum_of(sum), sum_of(gradient_sum)};
+  exchange_team_sums<count>(sums, team, scratch + row % 2 * count * most_simdgroups);
+  const Multiples multiples = multiples_of<N>(sums, float(columns), sizes.eps);
+
+#pragma unroll
+  for (uint i = 0; i < accesses; ++i) {
+    const uint at = (i * team.size + team.index) * width;
+    if (!whole && at >= columns) break;
+    plain_weights_at<N, width, whole>(w, weight, row, at, sizes);
+    here.differences(values, i, shift);
+    Raw::read(dy, here.gradient[i]);
+#pragma unroll
+    for (uint part = 0; part < parts; ++part) {
+      const uint j = i * parts + part;
+      const float4 normal =
+          fma(values[part], float4(multiples.reciprocal), float4(multiples.normal_offset));
+      weight_sums[j] = fma(dy[part], normal, weight_sums[j]);
+      const float4 rest =
+          fma(values[part], float4(multiples.of_difference), float4(multiples.constant_part));
+      values[part] = fma(dy[part] * w[part], float4(multiples.reciprocal), rest);
+    }
+    if (!whole && sizes.has_other) {
+      float4 other[parts];
+      Some::load(other, extra + row * sizes.other + at);
+#pragma unroll
+      for (uint part = 0; part < parts; ++part) values[part] += other[part];
+    }
+    Some::store(x_gradient + row * sizes.x_gradient + at, values);
+  }
+}
+
+// The same with `sums`, for rows that divide into accesses of `width` elements. With `ahead` the
+// next row is on its way while one is used. `biases`: their sums too.
+template <typename T, typename N, bool biases, bool ahead, uint held_elements, uint width>
 [[kernel]] void norm_blocks_backward(
     device const T* gradient [[buffer(0)]], device const T* extra [[buffer(1)]],
     device const T* x [[buffer(2)]], device T* weight [[buffer(3)]],
-    device T* x_gradient [[buffer(4)]], device float* kept [[buffer(5)]],
-    device float* block_sums [[buffer(6)]], constant Sizes& sizes [[buffer(7)]],
-    uint2 in_grid [[thread_position_in_grid]], uint2 in_group [[thread_position_in_threadgroup]],
-    uint2 group_size [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
-    uint simd [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
+    device T* x_gradient [[buffer(4)]], device float* block_sums [[buffer(5)]],
+    constant Sizes& sizes [[buffer(6)]], uint2 group [[threadgroup_position_in_grid]],
+    uint2 in_group [[thread_position_in_threadgroup]], uint2 group_size [[threads_per_threadgroup]],
+    uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]],
+    uint simdgroups [[simdgroups_per_threadgroup]]) {
   using Some = Access<width>;
   using Row = RowInMemory<T, N, held_elements / width, width>;
   constexpr uint accesses = held_elements / width, parts = Some::parts, all = accesses * parts;
-  constexpr uint pairs = 2 * most_simdgroups;
-  // Pairs of sums follow each other, in two places by turns.
-  threadgroup float scratch[scratch_places + pairs];
+  threadgroup float scratch[2 * (N::centred ? 4 : 2) * most_simdgroups];  // for rows by turns
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   const uint columns = sizes.columns;
-  float4 weight_sums[all], bias_sums[N::centred ? all : 1];
+  float4 weight_sums[all], bias_sums[biases ? all : 1];
 #pragma unroll
-  for (uint i = 0; i < all; ++i) weight_sums[i] = bias_sums[N::centred ? i : 0] = float4(0.0f);
+  for (uint i = 0; i < all; ++i) weight_sums[i] = bias_sums[biases ? i : 0] = float4(0.0f);
 
-  const uint begin = in_grid.y * sizes.block;
+  const bool whole = columns == held_elements * team.size && sizes.has_weight &&
+                     sizes.offset == 0.0f && !sizes.has_other;
+  const uint begin = group.y * sizes.block;
   const uint end = min(begin + sizes.block, sizes.rows);
   Row here, next;
   if (ahead) next.fetch(x + begin * sizes.x, gradient + begin * sizes.gradient, columns, team);
@@ -196,86 +286,22 @@ template <typename T, typename N, bool ahead, uint held_elements, uint width>
     const uint fetched = ahead ? min(row + 1, end - 1) : row;
     (ahead ? next : here)
         .fetch(x + fetched * sizes.x, gradient + fetched * sizes.gradient, columns, team);
-
-    const float shift = N::centred ? float(here.first) : 0.0f;
-    float mean = 0.0f, gradient_mean = 0.0f;
-    float4 values[parts], dy[parts], w[parts];
-    if constexpr (N::centred) {
-      float4 sum = float4(0.0f), gradient_sum = float4(0.0f);
-#pragma unroll
-      for (uint i = 0; i < accesses; ++i) {
-        const uint at = (i * team.size + team.index) * width;
-        if (at >= columns) break;
-        plain_weights_at<N, width>(w, weight, row, at, sizes);
-        here.differences(values, i, shift, 0.0f);
-        Row::Raw::read(dy, here.gradient[i]);
-#pragma unroll
-        for (uint part = 0; part < parts; ++part) {
-          sum += values[part];
-          gradient_sum = fma(dy[part], w[part], gradient_sum);
-          bias_sums[i * parts + part] += dy[part];
-        }
-      }
-      const float2 means =
-          team_sums<false>(float2(sum_of(sum), sum_of(gradient_sum)), team, scratch) /
-          float(columns);
-      mean = means.x;
-      gradient_mean = means.y;
-    }
-
-    float4 squares = float4(0.0f), products = float4(0.0f);
-#pragma unroll
-    for (uint i = 0; i < accesses; ++i) {
-      const uint at = (i * team.size + team.index) * width;
-      if (at >= columns) break;
-      plain_weights_at<N, width>(w, weight, row, at, sizes);
-      here.differences(values, i, shift, mean);
-      Row::Raw::read(dy, here.gradient[i]);
-#pragma unroll
-      for (uint part = 0; part < parts; ++part) {
-        squares = fma(values[part], values[part], squares);
-        products = fma(dy[part] * w[part], values[part], products);
-      }
-    }
-    const uint place = N::centred ? 1 : row % 2;
-    const float2 both =
-        team_sums<false>(float2(sum_of(squares), sum_of(products)), team, scratch + place * pairs);
-    const Moments moments = finished(shift, float2(mean, both.x), columns, sizes.eps);
-    const float2 means = float2(gradient_mean, both.y / float(columns) * moments.reciprocal);
-
-#pragma unroll
-    for (uint i = 0; i < accesses; ++i) {
-      const uint at = (i * team.size + team.index) * width;
-      if (at >= columns) break;
-      plain_weights_at<N, width>(w, weight, row, at, sizes);
-      here.differences(values, i, shift, mean);
-      Row::Raw::read(dy, here.gradient[i]);
-#pragma unroll
-      for (uint part = 0; part < parts; ++part) {
-        const uint j = i * parts + part;
-        values[part] *= moments.reciprocal;
-        weight_sums[j] = fma(dy[part], values[part], weight_sums[j]);
-        values[part] = gradient_of<N>(dy[part] * w[part], values[part], means, moments.reciprocal);
-      }
-      if (sizes.has_other) {
-        float4 other[parts];
-        Some::load(other, extra + row * sizes.other + at);
-#pragma unroll
-        for (uint part = 0; part < parts; ++part) values[part] += other[part];
-      }
-      Some::store(x_gradient + row * sizes.x_gradient + at, values);
-    }
-    if (team.index == 0) keep(moments, kept, row);
+    if (whole)
+      add_row<N, biases, true, width>(here, weight_sums, bias_sums, weight, extra, x_gradient, row,
+                                      sizes, team, scratch);
+    else
+      add_row<N, biases, false, width>(here, weight_sums, bias_sums, weight, extra, x_gradient, row,
+                                       sizes, team, scratch);
   }
 #pragma unroll
   for (uint i = 0; i < accesses; ++i) {
     const uint column = (i * team.size + team.index) * width;
     if (column >= columns) break;
-    const long at = long(in_grid.y) * columns + column;
+    const long at = long(group.y) * columns + column;
     Some::store(block_sums + at, weight_sums + i * parts);
-    if (N::centred && sizes.has_bias)
+    if (biases)
       Some::store(block_sums + long(sizes.blocks) * columns + at,
-                  bias_sums + (N::centred ? i * parts : 0));
+                  bias_sums + (biases ? i * parts : 0));
   }
 }
 
@@ -421,6 +447,25 @@ template <typename T, uint width>
     W::store(sums + long(sizes.blocks + in_grid.y) * sizes.columns + column, bias);
 }
 
+// Those of the bias alone.
+template <typename T, uint width>
+[[kernel]] void bias_sums(device const T* gradient [[buffer(0)]], device float* sums [[buffer(1)]],
+                          constant Sizes& sizes [[buffer(2)]],
+                          uint2 in_grid [[thread_position_in_grid]]) {
+  using Some = Access<width>;
+  constexpr uint parts = Some::parts;
+  const uint column = in_grid.x * width, first = in_grid.y * sizes.block;
+  const uint end = min(first + sizes.block, sizes.rows);
+  typename Some::type total[parts], dy[parts];
+  Some::fill(total, 0.0f);
+  for (uint row = first; row < end; ++row) {
+    Some::load(dy, gradient + row * sizes.gradient + column);
+#pragma unroll
+    for (uint part = 0; part < parts; ++part) total[part] += dy[part];
+  }
+  Some::store(sums + long(in_grid.y) * sizes.columns + column, total);
+}
+
 // Sums over the places of a channel, a simdgroup each. Tensors are dense.
 template <typename T, uint width>
 [[kernel]] void channel_sums(device const T* gradient [[buffer(0)]],
@@ -517,14 +562,20 @@ template <typename T>
   NORM_INSTANCE("parameter_sums_" #T, parameter_sums<T>) \
   NORM_INSTANCE("shared_parameter_sums_" #T, shared_parameter_sums<T>)
 // 16 bytes an access, the next row on its way or not.
-#define BLOCKS(name, N, mode, ahead, word, width, T)                     \
-  NORM_INSTANCE(name "_backward_sums_single_group_16_" mode "_" word #T, \
-                norm_blocks_backward<T, N, ahead, 16, width>)
-#define BLOCKS_OF_TYPE(word, width, T)                       \
-  BLOCKS("rms_norm", Rms, "ahead", true, word, width, T)     \
-  BLOCKS("rms_norm", Rms, "held", false, word, width, T)     \
-  BLOCKS("layer_norm", Layer, "ahead", true, word, width, T) \
-  BLOCKS("layer_norm", Layer, "held", false, word, width, T)
+#define BLOCKS(name, N, biases, held, mode, ahead, word, width, T) \
+  NORM_INSTANCE(name "_blocks_" #held "_" mode "_" word #T,        \
+                norm_blocks_backward<T, N, biases, ahead, held, width>)
+#define BLOCKS_OF_NORM(name, N, biases, held, word, width, T)  \
+  BLOCKS(name, N, biases, held, "ahead", true, word, width, T) \
+  BLOCKS(name, N, biases, held, "held", false, word, width, T)
+#define BLOCKS_OF_EACH(held, word, width, T)                                            \
+  BLOCKS_OF_NORM("rms_norm_backward_weight_sums", Rms, false, held, word, width, T)     \
+  BLOCKS_OF_NORM("layer_norm_backward_weight_sums", Layer, false, held, word, width, T) \
+  BLOCKS_OF_NORM("layer_norm_backward_sums", Layer, true, held, word, width, T)
+#define BLOCKS_OF_TYPE(word, width, T) \
+  BLOCKS_OF_EACH(16, word, width, T)   \
+  BLOCKS_OF_EACH(32, word, width, T)   \
+  NORM_INSTANCE("bias_sums_" word #T, bias_sums<T, width>)
 
 BLOCKS_OF_TYPE("vec4_", 4, float)
 BLOCKS_OF_TYPE("vec8_", 8, half)

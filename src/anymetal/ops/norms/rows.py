@@ -16,7 +16,7 @@ from anymetal.ops.declare import AnyOperator, variants
 from anymetal.ops.declare.elementwise import choice_for, form
 from anymetal.ops.declare.kernel_file import SUFFIXES, KernelFile, kernel_file
 from anymetal.ops.declare.layout import aligned, group_shape, row_stride
-from anymetal.ops.declare.rows import HELD, Plan, plan_rows
+from anymetal.ops.declare.rows import HELD, Plan, plan_rows, team_of
 
 FORWARD = kernel_file("norms/norm.metal")
 BACKWARD = kernel_file("norms/norm_backward.metal")
@@ -89,7 +89,12 @@ class Norm:
     def plan(self, tensor: Tensor) -> Plan:
         """The rung of the ladder for rows of a tensor of this dtype and device."""
         rows, columns = self.sizes.rows, self.sizes.columns
-        return plan_rows(self.operator, tensor, rows, columns, lambda choice: choice.values["held"])
+        plan = plan_rows(self.operator, tensor, rows, columns, lambda choice: choice.values["held"])
+        values = plan.choice.values
+        if plan.strategy != "single_group" or columns > values.get("short_columns", 0):
+            return plan
+        choice = replace(plan.choice, values={**values, "held": values["short_held"]})
+        return replace(plan, choice=choice, team=team_of(columns, values["short_held"]))
 
     def _width(
         self, widest: int, plan: Plan, rows: list[DenseRows], parameters: list[Optional]
@@ -169,7 +174,10 @@ class Norm:
         """
         plan = self.plan(x.tensor)
         sums = sums and plan.strategy in HELD
-        block = self._rows_of_block(x.tensor, plan.team) if sums else 1
+        inputs = (grad, extra or grad, x)
+        rows = [*inputs, DenseRows(dx, self.sizes.columns)]
+        blocks = self._plan_of_blocks(plan, rows, weight, has_bias=has_bias) if sums else None
+        block = self._rows_of_block(x.tensor, (blocks or plan).team) if sums else 1
         sizes = replace(
             self.sizes,
             chunk=plan.chunk,
@@ -189,9 +197,56 @@ class Norm:
             _floats(x.tensor, count) if sums else None,
             sizes,
         )
-        if dx.numel():
-            self._gradient(plan, dx, (grad, extra or grad, x), weight, found)
+        if dx.numel() and blocks is not None:
+            self._gradient_in_blocks(blocks, dx, inputs, weight, found)
+        elif dx.numel():
+            self._gradient(plan, dx, inputs, weight, found)
         return found
+
+    def _plan_of_blocks(
+        self, plan: Plan, rows: list[DenseRows], weight: Optional, *, has_bias: bool
+    ) -> Plan | None:
+        """A team for the kernels that take blocks of rows; None where the policy wants none, or
+        rows do not divide into accesses of 16 bytes."""
+        values, columns = plan.choice.values, self.sizes.columns
+        if plan.strategy != "single_group" or not columns <= values.get("block_columns", 0):
+            return None
+        if self.kind == "group_norm" or (has_bias and self.kind != "layer_norm"):
+            return None
+        widest = 16 // rows[0].tensor.element_size()
+        if self._width(widest, plan, rows, [weight]) != widest:
+            return None
+        held = _held_of_blocks(plan)
+        return replace(plan, team=team_of(columns, held))
+
+    def _gradient_in_blocks(
+        self,
+        plan: Plan,
+        dx: Tensor,
+        inputs: tuple[DenseRows, DenseRows, DenseRows],
+        weight: Optional,
+        found: Gradient,
+    ) -> None:
+        grad, extra, x = (each.tensor for each in inputs)
+        width, values, sizes = 16 // x.element_size(), plan.choice.values, found.sizes
+        variants.record(self.operator.name, x.dtype, plan.strategy, width)
+        way = "ahead" if plan.team <= values["ahead"] else "held"
+        apart = sizes.has_bias and sizes.columns >= values["bias_apart"]
+        assert found.sums is not None
+        of_weight = found.sums[: sizes.blocks * sizes.columns] if apart else found.sums
+        words = "sums" if sizes.has_bias and not apart else "weight_sums"
+        name = f"{self.kind}_backward_{words}_blocks_{_held_of_blocks(plan)}_{way}"
+        _kernel(BACKWARD, name, width, x)(
+            grad, extra, x, x if weight is None else weight, dx, of_weight, sizes,
+            **replace(plan, rows=sizes.blocks).shape,
+        )  # fmt: skip
+        if apart:
+            threads = (sizes.columns // width, sizes.blocks)
+            group_size = choice_for(self.operator, x, "columns").group_size
+            _kernel(BACKWARD, "bias_sums", width, x)(
+                grad, found.sums[of_weight.numel() :], sizes,
+                threads=threads, group_size=group_shape(threads, group_size),
+            )  # fmt: skip
 
     def _gradient(
         self,
@@ -203,17 +258,13 @@ class Norm:
     ) -> None:
         grad, extra, x = (each.tensor for each in inputs)
         sizes = found.sizes
-        in_blocks = found.sums is not None and self._in_blocks(plan, sizes)
-        widest = 16 // x.element_size() if in_blocks else 4
-        width = self._width(widest, plan, [*inputs, DenseRows(dx, sizes.columns)], [weight])
+        width = self._width(4, plan, [*inputs, DenseRows(dx, sizes.columns)], [weight])
         variants.record(self.operator.name, x.dtype, plan.strategy, width)
         prefix, tensors = f"{self.kind}_backward", [grad, extra, x, x if weight is None else weight]
         if plan.strategy in HELD:
             words = prefix if found.sums is None else f"{prefix}_sums"
             words = f"{words}_{plan.kernel}"
             sums = found.kept if found.sums is None else found.sums
-            if in_blocks and width == widest:
-                words = f"{words}_{'ahead' if plan.team <= plan.choice.values['ahead'] else 'held'}"
             _kernel(BACKWARD, words, width, x)(
                 *tensors, dx, found.kept, sums, sizes, **replace(plan, rows=sizes.blocks).shape
             )
@@ -232,11 +283,6 @@ class Norm:
             _kernel(BACKWARD, f"{prefix}_finish", width, x)(
                 *tensors, shares, found.kept, dx, sizes, **plan.shape
             )
-
-    def _in_blocks(self, plan: Plan, sizes: Sizes) -> bool:
-        """Whether the policy wants the kernels for blocks of rows, and there is one."""
-        most = plan.choice.values.get("blocks", 0) if plan.strategy == "single_group" else 0
-        return plan.team <= most and (self.kind == "layer_norm" or not sizes.has_bias)
 
     def _rows_of_block(self, tensor: Tensor, team: int = 0) -> int:
         """Rows that are added up before their sum is written. With `max_threads`, no more blocks
@@ -295,6 +341,12 @@ class Norm:
             sums, weight, results[-1], {"columns": weight.numel(), "blocks": blocks},
             threads=threads, group_size=shape,
         )  # fmt: skip
+
+
+def _held_of_blocks(plan: Plan) -> int:
+    """Elements of a thread in the kernels that take blocks of rows: more where rows are long."""
+    values = plan.choice.values
+    return values["long_held"] if plan.columns > values["long_columns"] else values["block_held"]
 
 
 def _kernel(file: KernelFile, name: str, width: int, tensor: Tensor) -> Any:

@@ -336,26 +336,6 @@ inline void add_values(thread Rows<rows, steps>& all, thread const Keys<rows>& k
 constant constexpr uint wide_steps = 8;
 constant constexpr uint wide_at_once = 8;
 
-// Of eight values a lane, the sum over the team of that which is the lane's own number in eight
-// lanes. Lanes whose numbers differ in one bit exchange the half of their values that is the
-// other's.
-template <uint team, typename V>
-inline V own_sum(thread V* values, uint lane) {
-#pragma unroll
-  for (uint mask = 1; mask < wide_at_once; mask *= 2) {
-    const bool odd = lane & mask;
-#pragma unroll
-    for (uint i = 0; i < wide_at_once / 2 / mask; ++i) {
-      const V low = values[2 * i], high = values[2 * i + 1];
-      values[i] = (odd ? high : low) + simd_shuffle_xor(odd ? low : high, mask);
-    }
-  }
-  V value = values[0];
-#pragma unroll
-  for (uint mask = wide_at_once; mask < team; mask *= 2) value += simd_shuffle_xor(value, mask);
-  return value;
-}
-
 template <typename T, uint rows, uint team>
 inline typename Each<rows>::Floats wide_scores(thread const Rows<rows, wide_steps>& all,
                                                thread const Keys<rows>& keys, device const T* cache,
@@ -376,7 +356,7 @@ inline typename Each<rows>::Floats wide_scores(thread const Rows<rows, wide_step
       for (uint i = 1; i < wide_steps; ++i)
         products[k] = fma(all.query[i], Floats(key[k][i / 4][i % 4]), products[k]);
     }
-    const Floats score = own_sum<team>(products, inside);
+    const Floats score = own_sum<wide_at_once, team>(products, inside);
     if (inside / wide_at_once * wide_at_once == start) scores = score;
   }
   return scores;

@@ -76,6 +76,7 @@ inline float2 merge_threadgroup(float2 state, threadgroup float2* partial, uint 
 // Rows of a, b and y lie `strides` elements apart, and a chunk is what a threadgroup takes of a row
 // that several share. An operator of one tensor passes it as a and as b; it is read once.
 struct ReducedRows {
+  uint rows;
   uint columns;
   uint chunk;
   long strides[3];
@@ -113,16 +114,15 @@ template <typename A, typename Y, typename Step, uint steps, bool vectors>
 
 // A threadgroup a row, which stays in registers. With `eight` two steps of a thread are neighbours
 // and one access, and so is their result: the length is a multiple of 8, rows are aligned to that.
-// With `again` only a stays in registers and b is read twice, the second time from a cache; it is
-// not const then, since a compiler that knew that it stays as it is would keep it.
-template <typename A, typename Y, typename Step, uint steps, bool vectors, bool eight,
-          bool again = false>
-[[kernel]] void single_group(
-    device const A* a [[buffer(0)]], device conditional_t<again, A, const A>* b [[buffer(1)]],
-    device Y* y [[buffer(2)]], constant ReducedRows& rows [[buffer(3)]],
-    uint2 group [[threadgroup_position_in_grid]], uint in_group [[thread_index_in_threadgroup]],
-    uint2 threads [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
-    uint simd [[simdgroup_index_in_threadgroup]], uint simds [[simdgroups_per_threadgroup]]) {
+template <typename A, typename Y, typename Step, uint steps, bool vectors, bool eight>
+[[kernel]] void single_group(device const A* a [[buffer(0)]], device const A* b [[buffer(1)]],
+                             device Y* y [[buffer(2)]], constant ReducedRows& rows [[buffer(3)]],
+                             uint2 group [[threadgroup_position_in_grid]],
+                             uint in_group [[thread_index_in_threadgroup]],
+                             uint2 threads [[threads_per_threadgroup]],
+                             uint lane [[thread_index_in_simdgroup]],
+                             uint simd [[simdgroup_index_in_threadgroup]],
+                             uint simds [[simdgroups_per_threadgroup]]) {
   threadgroup float2 partial[32];
   a += group.y * rows.strides[0];
   b += group.y * rows.strides[1];
@@ -171,7 +171,6 @@ template <typename A, typename Y, typename Step, uint steps, bool vectors, bool 
     for (uint i = 0; i < steps; i += 2) {
       const uint at = (i / 2 * threads.x + in_group) * 8;
       if (at >= rows.columns) break;
-      if (again) Access<8>::load(second + i, b + at);
       Eight::store(y + at, Step::held_result(state, first[i], second[i]),
                    Step::held_result(state, first[i + 1], second[i + 1]));
     }
@@ -180,8 +179,47 @@ template <typename A, typename Y, typename Step, uint steps, bool vectors, bool 
 #pragma unroll
   for (uint i = 0; i < steps; ++i) {
     const Four at = four_of<vectors>(i, in_group, threads.x, rows.columns);
-    if (again) second[i] = load_four<vectors>(b, at, Step::outside());
     store_four<vectors>(y, at, Step::held_result(state, first[i], second[i]));
+  }
+}
+
+// The next row of a threadgroup on its way while one is used: each takes every so many-th row.
+// Elements of 16 bits wait as they lie in memory, 16 bytes an access, and become floats twice. The
+// operator has one tensor, and a row is as long as all threads hold.
+template <typename A, typename Step, uint steps>
+[[kernel]] void rows_ahead(
+    device const A* a [[buffer(0)]], device const A* b [[buffer(1)]], device A* y [[buffer(2)]],
+    constant ReducedRows& rows [[buffer(3)]], uint2 group [[threadgroup_position_in_grid]],
+    uint2 groups [[threadgroups_per_grid]], uint in_group [[thread_index_in_threadgroup]],
+    uint2 threads [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]], uint simds [[simdgroups_per_threadgroup]]) {
+  using Raw = Lying<A, 8>;
+  threadgroup float2 partial[2][32];  // by turns
+  typename Raw::type here[steps / 2], next[steps / 2];
+  uint turn = 0;
+  for (uint i = 0; i < steps / 2; ++i)
+    next[i] = Raw::load(a + group.y * rows.strides[0] + (i * threads.x + in_group) * 8);
+  for (uint row = group.y; row < rows.rows; row += groups.y, turn ^= 1) {
+    device const A* following = a + min(row + groups.y, rows.rows - 1) * rows.strides[0];
+#pragma unroll
+    for (uint i = 0; i < steps / 2; ++i) {
+      here[i] = next[i];
+      next[i] = Raw::load(following + (i * threads.x + in_group) * 8);
+    }
+    float4 values[steps];
+#pragma unroll
+    for (uint i = 0; i < steps / 2; ++i) Raw::read(values + 2 * i, here[i]);
+    const float2 own = Step::template add_all<steps>(values, values, steps);
+    const float2 state =
+        Step::finish(merge_threadgroup<Step>(own, partial[turn], lane, simd, simds));
+#pragma unroll
+    for (uint i = 0; i < steps / 2; ++i) {
+      float4 again[2];
+      Raw::read(again, here[i]);
+      Eight::store(y + row * rows.strides[2] + (i * threads.x + in_group) * 8,
+                   Step::result(state, again[0], again[0]),
+                   Step::result(state, again[1], again[1]));
+    }
   }
 }
 
@@ -339,14 +377,10 @@ template <typename A, typename Y, typename Step>
 #define EIGHT(op, Step, A)                                                                   \
   INSTANCE(op "_single_group_4_vec8_" #A "_" #A, single_group<A, A, Step<A>, 4, true, true>) \
   INSTANCE(op "_single_group_8_vec8_" #A "_" #A, single_group<A, A, Step<A>, 8, true, true>)
-// The second tensor read twice, where a row is long.
-#define AGAIN(op, Step)                                                   \
-  INSTANCE(op "_single_group_8_again_vec4_float_float",                   \
-           single_group<float, float, Step<float>, 8, true, false, true>) \
-  INSTANCE(op "_single_group_8_again_vec8_half_half",                     \
-           single_group<half, half, Step<half>, 8, true, true, true>)     \
-  INSTANCE(op "_single_group_8_again_vec8_bfloat_bfloat",                 \
-           single_group<bfloat, bfloat, Step<bfloat>, 8, true, true, true>)
+// The next row on its way.
+#define AHEAD(op, Step, A)                                                        \
+  INSTANCE(op "_single_group_8_ahead_vec8_" #A "_" #A, rows_ahead<A, Step<A>, 8>) \
+  INSTANCE(op "_single_group_4_ahead_vec8_" #A "_" #A, rows_ahead<A, Step<A>, 4>)
 #define REDUCE(op, Step, A)                                                         \
   INSTANCE(op "_two_phase_reduce_vec4_" #A, two_phase_reduce<A, Step<float>, true>) \
   INSTANCE(op "_two_phase_reduce_scalar_" #A, two_phase_reduce<A, Step<float>, false>)

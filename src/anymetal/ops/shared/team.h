@@ -40,3 +40,32 @@ inline float2 team_sums(float2 values, thread const Team& team, threadgroup floa
   threadgroup_barrier(mem_flags::mem_threadgroup);
   return simd_sum(team.lane < team.simdgroups ? places[team.lane] : float2(0.0f));
 }
+
+// Several sums at once, which take the place of a thread's own values: `count` is 2 or 4. Lanes
+// whose numbers differ in one bit exchange the half of their values that is the other's, so that
+// few values are exchanged. `scratch` has `count` places for each simdgroup; the next sums of the
+// team must use others.
+template <uint count>
+inline void exchange_team_sums(thread float* values, thread const Team& team,
+                               threadgroup float* scratch) {
+#pragma unroll
+  for (uint mask = 1; mask < count; mask *= 2) {
+    const bool odd = team.lane & mask;
+#pragma unroll
+    for (uint i = 0; i < count / 2 / mask; ++i) {
+      const float low = values[2 * i], high = values[2 * i + 1];
+      values[i] = (odd ? high : low) + simd_shuffle_xor(odd ? low : high, mask);
+    }
+  }
+  float own = values[0];
+#pragma unroll
+  for (uint mask = count; mask < 32; mask *= 2) own += simd_shuffle_xor(own, mask);
+  if (team.lane < count) scratch[team.simd * count + team.lane] = own;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  own = 0.0f;
+  for (uint i = team.lane; i < team.simdgroups * count; i += 32) own += scratch[i];
+#pragma unroll
+  for (uint mask = count; mask < 32; mask *= 2) own += simd_shuffle_xor(own, mask);
+#pragma unroll
+  for (uint i = 0; i < count; ++i) values[i] = simd_shuffle(own, i);
+}

@@ -158,3 +158,23 @@ struct CompensatedSum {
     total = next;
   }
 };
+
+// Of `count` values a lane, the sum over a team of lanes of that which is the lane's own number in
+// so many lanes. Lanes whose numbers differ in one bit exchange the half of their values that is
+// the other's.
+template <uint count, uint team, typename V>
+inline V own_sum(thread V* values, uint lane) {
+#pragma unroll
+  for (uint mask = 1; mask < count; mask *= 2) {
+    const bool odd = lane & mask;
+#pragma unroll
+    for (uint i = 0; i < count / 2 / mask; ++i) {
+      const V low = values[2 * i], high = values[2 * i + 1];
+      values[i] = (odd ? high : low) + simd_shuffle_xor(odd ? low : high, mask);
+    }
+  }
+  V value = values[0];
+#pragma unroll
+  for (uint mask = count; mask < team; mask *= 2) value += simd_shuffle_xor(value, mask);
+  return value;
+}

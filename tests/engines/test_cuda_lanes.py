@@ -1,0 +1,85 @@
+"""Collectives on an NVIDIA GPU: which of them name all lanes, and which ask who is there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from anymetal.engines.compiler import Compiler
+from anymetal.engines.contract import PLAIN
+from anymetal.engines.cuda.executable import CudaExecutable
+from anymetal.nouns import Source
+
+SOURCE = """
+#include <metal_stdlib>
+using namespace metal;
+
+kernel void lanes(device const uint* read [[buffer(0)]], device uint* written [[buffer(1)]],
+                  constant uint& count [[buffer(2)]], uint i [[thread_position_in_grid]],
+                  uint group [[threadgroup_position_in_grid]],
+                  uint lane [[thread_index_in_simdgroup]],
+                  uint simd [[simdgroup_index_in_threadgroup]]) {
+  uint value = written[i];
+  BODY
+  written[i] = value;
+}
+"""
+ALL = "-1"
+
+
+def ptx_of(body: str) -> str:
+    compiler = Compiler(Source(SOURCE.replace("BODY", body)))
+    made = compiler.compile("lanes", {}, PLAIN, "cuda-sm80")
+    assert isinstance(made, CudaExecutable)
+    return made.ptx
+
+
+def named(body: str) -> set[str]:
+    """The lanes that shuffles name: all of them, or what is in a register."""
+    found = re.findall(r"shfl\.sync\.idx\.b32\s+[^;]*,\s*(\S+);", ptx_of(body))
+    assert found
+    return {lanes if lanes == ALL else "asked" for lanes in found}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "value = simd_shuffle_xor(value, 1);",
+        "for (uint j = 0; j < count; ++j) value += simd_shuffle(value, j);",
+        "if (simd == 3 && group < count) value = simd_shuffle_xor(value, 1);",
+        "if (read[count] == 7) value = simd_shuffle_xor(value, 1);",
+        "if (lane > 7) value += read[i]; value = simd_shuffle_xor(value, 1);",
+        "for (uint j = 0; j < lane; ++j) value += read[j]; value = simd_shuffle_xor(value, 1);",
+        "if (value > count) return; value = simd_shuffle_xor(value, 1);",
+        "if (simd_any(value > count)) value = simd_shuffle_xor(value, 1);",
+        "while (simd_any(value > count)) value = simd_shuffle_xor(value, 1) / 2;",
+    ],
+)
+def test_all_lanes_come_here_together(body: str) -> None:
+    assert named(body) == {ALL}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if (lane > 7) value = simd_shuffle_xor(value, 1);",
+        "if (value > count) value = simd_shuffle_xor(value, 1);",  # what others may have written
+        "for (uint j = 0; j < lane; ++j) value += simd_shuffle(value, j);",
+        "for (uint j = lane > 7 ? 0 : 3; j < count; ++j) value += simd_shuffle(value, j);",
+        "uint j = 0; while (read[i + j]) ++j; if (j > 3) value = simd_shuffle_xor(value, 1);",
+        "if ((i & count) > 7) value = simd_shuffle_xor(value, 1);",
+        "if (lane > 7 || simd_any(value > 3)) { value = simd_shuffle_xor(value, 1); }",
+    ],
+)
+def test_some_lanes_may_be_elsewhere(body: str) -> None:
+    assert "asked" in named(body)
+
+
+def test_many_collectives_have_code_for_whole_simdgroups() -> None:
+    several = " ".join(f"value += simd_shuffle(value, (j * {n}) % 32);" for n in range(3, 23))
+    loop = "for (uint j = 0; j < count; ++j) {{ {} }}"
+    one, many = (ptx_of(loop.format(body)) for body in ("value += simd_max(value);", several))
+    assert one.count("redux.sync") == 1
+    assert many.count("shfl.sync.idx") == 2 * 20
+    assert many.count("activemask") == 1 + 20
