@@ -15,7 +15,7 @@ from anymetal.engines.choose import checking_target
 from anymetal.engines.collector import collector_paused
 from anymetal.engines.compiler import Compiler
 from anymetal.engines.registry import METAL
-from anymetal.errors import AnymetalError
+from anymetal.errors import AnymetalError, LimitError
 from anymetal.launch.call import PlainKernel
 from anymetal.launch.kernel import Kernel
 from anymetal.launch.shader import ShaderLibrary
@@ -153,6 +153,10 @@ def _judged(one: Noted, compiler: Compiler, engines: Sequence[str]) -> Verdict:
         os.environ["ANYMETAL_ENGINE"] = engine
         try:
             kernels = _kernels(one, compiler)
+        except LimitError as error:  # compiled, and no launch can have it: on a Mac neither
+            limit = first_line(error).removeprefix(f"kernel '{one.name}' ")
+            found.append((engine, f"undefined: it {limit}"))
+            continue
         except AnymetalError as error:
             if "cannot run on the" not in str(error):
                 return replace(verdict, refused=first_line(error))
