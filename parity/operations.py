@@ -103,12 +103,12 @@ def _settled(ir: str) -> str:
         _unroll(module)
         # Wishes that cannot be granted would be complained of.
         module = jit.read(_WISHES.sub("parity.loop", str(module)))
-        jit._run_pipeline(module, jit._target_machine(2), 2)
+        jit.run_pipeline(module, jit.target_machine(2), 2)
         return str(module)
 
 
 def _unroll(module: llvm.ModuleRef) -> None:
-    manager = jit._folding()
+    manager = jit.folding()
     manager.add_loop_simplify_pass()
     manager.add_lcssa_pass()
     manager.add_loop_rotate_pass()
@@ -116,4 +116,4 @@ def _unroll(module: llvm.ModuleRef) -> None:
         manager.add_instruction_combine_pass()
         manager.add_loop_unroll_pass()
         manager.add_simplify_cfg_pass()
-    jit._run(manager, module)
+    jit.run_manager(manager, module)

@@ -159,8 +159,8 @@ def _results_text(rows: Sequence[Row]) -> str:
         " infinite, denormal, -0 or very large, and every one of them meets every other; sums and"
         " products get few of them. *Nothing written*: the launch left the block as it was, which"
         " proves nothing. *Other engine*: the kernel is too long for that one. *Undefined*: what"
-        " MLX never launches, and nothing says the result of, or no launch can have: Apple's compiler"
-        " lets a kernel declare more threadgroup memory than a threadgroup can have."
+        " MLX never launches, and nothing says the result of, or no launch can have: Apple's"
+        " compiler lets a kernel declare more threadgroup memory than a threadgroup can have."
     ) + _filled(
         "For the coroutine engine alone, code is made for a batch of kernels at once, and both"
         " programs are only simplified, not optimised (`parity/together.py`). What does not come"

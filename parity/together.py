@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from anymetal.engines.cpu import generator, jit
+from anymetal.engines.cpu import jit
 from anymetal.engines.cpu.runtime import runtime
 from anymetal.engines.cpu.threads.engine import ThreadExecutable, transform
 from anymetal.engines.llvm import llvm
@@ -49,7 +49,7 @@ def simplified(ir: str) -> str:
         manager.add_instruction_combine_pass()
         manager.add_simplify_cfg_pass()
         manager.add_aggressive_dce_pass()
-        jit._run(manager, module)
+        jit.run_manager(manager, module)
         return str(module)
 
 
@@ -69,7 +69,7 @@ def compile_together(programs: Sequence[Program]) -> list[ThreadExecutable]:
     # Bfloats cost a pass over all text of their module.
     has_bfloats = ["bfloat" in text for text in texts]
     codes = {
-        kind: _code([text for text, has in zip(texts, has_bfloats, strict=True) if has is kind])
+        kind: _loaded([text for text, has in zip(texts, has_bfloats, strict=True) if has is kind])
         for kind in set(has_bfloats)
     }
     host = runtime()
@@ -95,14 +95,5 @@ def _hide(function: Function) -> None:
     function.signature = replace(signature, words=("internal", *convention), attributes=attributes)
 
 
-def _code(texts: Sequence[str]) -> jit.LoadedCode:
-    with jit.LOCK:
-        context = llvm.create_context()
-        module = jit.read(texts[0], context)
-        for text in texts[1:]:
-            module.link_in(jit.read(text, context))
-        jit._run_pipeline(module, jit._target_machine(0), 0)  # splits coroutines
-        jit._run(jit._folding(), module)
-        ir = generator._without_traps(str(module))
-    flags = ["-emit-obj", "-O0", generator._AS_IT_IS, *generator._addressing(shared=False)]
-    return jit.LoadedCode(generator._run(ir, flags))
+def _loaded(modules: Sequence[str]) -> jit.LoadedCode:
+    return jit.LoadedCode(jit.quick_code(modules))

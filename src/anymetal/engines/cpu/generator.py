@@ -37,6 +37,12 @@ def object_code(ir: str, level: int, *, shared: bool) -> bytes:
     return _run(ir, ["-emit-obj", *flags, *_addressing(shared)])
 
 
+def object_code_as_it_is(ir: str) -> bytes:
+    """A module compiled for this process without another look at it."""
+    flags = ["-emit-obj", "-O0", _AS_IT_IS, *_addressing(shared=False)]
+    return _run(_without_traps(ir), flags)
+
+
 def _without_traps(ir: str) -> str:
     """The module, with what LLVM's code generator cannot do replaced."""
     if not bfloat.needs_bits(ir):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Sequence
 
 from anymetal.engines.apart import bounded
 from anymetal.engines.cpu import generator
@@ -27,7 +28,7 @@ def _initialise() -> None:
     llvm.initialize_native_asmparser()  # the runtime changes stacks in assembly
 
 
-def _target_machine(level: int) -> llvm.TargetMachine:
+def target_machine(level: int) -> llvm.TargetMachine:
     return _kept_target_machine(level, *processor.name_and_features())
 
 
@@ -77,7 +78,7 @@ def inlined(ir: str) -> str:
             manager.add_instruction_combine_pass()
         manager.add_global_dead_code_eliminate_pass()
         builder = llvm.create_pass_builder(
-            _target_machine(1), llvm.create_pipeline_tuning_options(speed_level=1)
+            target_machine(1), llvm.create_pipeline_tuning_options(speed_level=1)
         )
         run_passes(manager, module, builder)
         return str(module)
@@ -91,20 +92,20 @@ def normalised(ir: str, *, combine: bool = False) -> str:
     """
     with LOCK:
         module = read(ir)
-        manager = _folding()
+        manager = folding()
         if combine:
             manager.add_instruction_combine_pass()
-        _run(manager, module)
+        run_manager(manager, module)
         if _has_variables(module.get_function(THREAD_MAIN)):
             # Loops over arrays of a thread: unrolled, the arrays become registers.
-            _run_pipeline(module, _target_machine(2), 2)
+            run_pipeline(module, target_machine(2), 2)
         manager = llvm.create_new_module_pass_manager()
         manager.add_simplify_cfg_pass()
         manager.add_lower_switch_pass()
         manager.add_loop_simplify_pass()
         manager.add_lcssa_pass()
         manager.add_dead_code_elimination_pass()
-        _run(manager, module)
+        run_manager(manager, module)
         return str(module)
 
 
@@ -112,7 +113,7 @@ def _has_variables(function: llvm.ValueRef) -> bool:
     return any(i.opcode == "alloca" for block in function.blocks for i in block.instructions)
 
 
-def _folding() -> llvm.ModulePassManager:
+def folding() -> llvm.ModulePassManager:
     manager = llvm.create_new_module_pass_manager()
     manager.add_sccp_pass()
     manager.add_simplify_cfg_pass()
@@ -120,9 +121,9 @@ def _folding() -> llvm.ModulePassManager:
     return manager
 
 
-def _run(manager: llvm.ModulePassManager, module: llvm.ModuleRef) -> None:
+def run_manager(manager: llvm.ModulePassManager, module: llvm.ModuleRef) -> None:
     builder = llvm.create_pass_builder(
-        _target_machine(1), llvm.create_pipeline_tuning_options(speed_level=1)
+        target_machine(1), llvm.create_pipeline_tuning_options(speed_level=1)
     )
     run_passes(manager, module, builder)
 
@@ -143,6 +144,19 @@ def vector_code(ir: str, *, shared: bool = False) -> bytes:
     return generator.object_code(ir, 1, shared=shared)
 
 
+def quick_code(modules: Sequence[str]) -> bytes:
+    """Several modules, coroutines included, compiled together and soon: nothing is optimised."""
+    with LOCK:
+        context = llvm.create_context()
+        module = read(modules[0], context)
+        for text in modules[1:]:
+            module.link_in(read(text, context))
+        run_pipeline(module, target_machine(0), 0)
+        run_manager(folding(), module)
+        ir = str(module)
+    return generator.object_code_as_it_is(ir)
+
+
 @bounded
 def _split(ir: str, level: int, linked: str | None) -> str:
     """A module and what it is linked with, coroutines in parts.
@@ -155,11 +169,11 @@ def _split(ir: str, level: int, linked: str | None) -> str:
         module = read(ir, context)
         if linked is not None:
             module.link_in(read(linked, context))
-        _run_pipeline(module, _target_machine(0), 0)
+        run_pipeline(module, target_machine(0), 0)
         is_coroutine = _defines(module, f"{_SPLIT}resume")
         if is_coroutine:
             # Each part begins as a copy of the whole: what it cannot reach goes before it is read.
-            _run(_folding(), module)
+            run_manager(folding(), module)
         return _with_private_frames(module) if is_coroutine and level > 0 else str(module)
 
 
@@ -184,7 +198,7 @@ def _with_private_frames(module: llvm.ModuleRef) -> str:
     return str(parsed)
 
 
-def _run_pipeline(module: llvm.ModuleRef, machine: llvm.TargetMachine, level: int) -> None:
+def run_pipeline(module: llvm.ModuleRef, machine: llvm.TargetMachine, level: int) -> None:
     options = llvm.create_pipeline_tuning_options(speed_level=level)
     options.loop_vectorization = options.slp_vectorization = False
     builder = llvm.create_pass_builder(machine, options)
