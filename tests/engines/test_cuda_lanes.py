@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from anymetal.engines.compiler import Compiler
 from anymetal.engines.contract import PLAIN
+from anymetal.engines.cuda import driver
 from anymetal.engines.cuda.executable import CudaExecutable
 from anymetal.nouns import Source
 
@@ -83,3 +85,20 @@ def test_many_collectives_have_code_for_whole_simdgroups() -> None:
     assert one.count("redux.sync") == 1
     assert many.count("shfl.sync.idx") == 2 * 20
     assert many.count("activemask") == 1 + 20
+
+
+@pytest.mark.parametrize("width", [256, 512, 544, 768, 800, 1024])
+def test_code_for_wide_threadgroups_has_registers_for_all(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A multiprocessor has four parts with 16384 registers; 17 simdgroups of 120 do not fit."""
+
+    def load(ptx: str, name: str, device: int, *, threads: int) -> SimpleNamespace:
+        registers = min(200, driver.REGISTERS // threads // 8 * 8) if threads else 200
+        fitting = 4 * (driver.REGISTERS // 4 // (32 * registers)) * 32
+        return SimpleNamespace(registers=registers, max_threads=fitting, local_bytes=0)
+
+    made = Compiler(Source(SOURCE.replace("BODY", ""))).compile("lanes", {}, PLAIN, "cuda-sm80")
+    assert isinstance(made, CudaExecutable)
+    monkeypatch.setattr(driver, "load", load)
+    assert made._load(0, width).max_threads >= width

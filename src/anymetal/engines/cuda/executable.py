@@ -22,6 +22,7 @@ _KEPT_SHAPES = 4096
 # From this width on a threadgroup that is alone on its multiprocessor leaves it idle at barriers.
 # It is better off with all its registers where it would spill more bytes than these.
 _WIDE, _FEW_SPILLED = 256, 192
+_DEALT = 128  # simdgroups go to four parts of a multiprocessor by turns, each with its registers
 _FEWEST_REGISTERS = 64  # with fewer, most kernels that want more spill
 
 
@@ -153,13 +154,14 @@ class CudaExecutable:
         """The kernel's code for threadgroups of some width: with as many registers as it likes, or
         with fewer where a threadgroup needs that, or where two could then be in flight."""
         chosen = self._loaded_for(device, 0)
+        dealt = -(-width // _DEALT) * _DEALT
         if width > chosen.max_threads:
-            chosen = self._loaded_for(device, width)
+            chosen = self._loaded_for(device, dealt)
             if width > chosen.max_threads:
                 raise LimitError(f"{self.name}: no code for threadgroups of {width} threads")
         alone = 2 * width * chosen.registers > driver.REGISTERS
         if alone and width >= _WIDE and 2 * width <= driver.REGISTERS // _FEWEST_REGISTERS:
-            together = self._loaded_for(device, 2 * width)
+            together = self._loaded_for(device, 2 * dealt)
             if together.local_bytes - chosen.local_bytes <= _FEW_SPILLED:
                 return together
         return chosen
