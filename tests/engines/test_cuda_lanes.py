@@ -21,6 +21,7 @@ kernel void lanes(device const uint* read [[buffer(0)]], device uint* written [[
                   constant uint& count [[buffer(2)]], uint i [[thread_position_in_grid]],
                   uint group [[threadgroup_position_in_grid]],
                   uint lane [[thread_index_in_simdgroup]],
+                  uint thread_index [[thread_index_in_threadgroup]],
                   uint simd [[simdgroup_index_in_threadgroup]]) {
   uint value = written[i];
   BODY
@@ -70,6 +71,8 @@ def test_all_lanes_come_here_together(body: str) -> None:
         "for (uint j = 0; j < lane; ++j) value += simd_shuffle(value, j);",
         "for (uint j = lane > 7 ? 0 : 3; j < count; ++j) value += simd_shuffle(value, j);",
         "uint j = 0; while (read[i + j]) ++j; if (j > 3) value = simd_shuffle_xor(value, 1);",
+        "uint up = (thread_index & read[i]) >> 5; "
+        "for (uint n = 0; n < up; ++n) value += simd_shuffle(value, n);",
         "if ((i & count) > 7) value = simd_shuffle_xor(value, 1);",
         "if (lane > 7 || simd_any(value > 3)) { value = simd_shuffle_xor(value, 1); }",
     ],

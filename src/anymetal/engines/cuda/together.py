@@ -242,20 +242,24 @@ class _Lanes:
         if made is None or made.callee == _THREAD:
             return made is not None
         if made.opcode == "and":
-            return self._has_thread_above_lanes(made.operands[0].text) or self._is_lane(name)
+            value, mask = made.operands
+            is_masked = mask.integer is not None and self._has_thread_above_lanes(value.text)
+            return is_masked or self._is_lane(name)
         if made.opcode == "or":
             return all(self._has_thread_above_lanes(each.text) for each in made.operands)
         return self._is_lane(name)
 
-    def _is_lane(self, name: str) -> bool:
-        """Whether nothing of a value stands above the bits of a lane."""
+    def _is_lane(self, name: str, asked: frozenset[str] = frozenset()) -> bool:
+        """Whether nothing of a value stands above the bits of a lane; `asked` go round a loop."""
         made = self._definitions.get(name)
-        if made is None:
-            return False
+        if made is None or name in asked:
+            return made is not None
         if made.opcode == "and":
             number = made.operands[1].integer
             return number is not None and 0 <= number < _LANES_OF_ALL
-        return made.opcode in ("or", "phi") and all(self._is_lane(o.text) for o in made.operands)
+        return made.opcode in ("or", "phi") and all(
+            self._is_lane(operand.text, asked | {name}) for operand in made.operands
+        )
 
 
 def _without_ends(graph: Graph, blocks: dict[str, Block]) -> Graph:
