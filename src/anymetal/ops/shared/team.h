@@ -2,7 +2,7 @@
 //
 // The row is the second coordinate of the grid, so a threadgroup is (team, rows of a threadgroup).
 #pragma once
-#include "shared/types.h"
+#include "shared/vectors.h"
 
 constant constexpr uint most_simdgroups = 32;
 
@@ -48,18 +48,7 @@ inline float2 team_sums(float2 values, thread const Team& team, threadgroup floa
 template <uint count>
 inline void exchange_team_sums(thread float* values, thread const Team& team,
                                threadgroup float* scratch) {
-#pragma unroll
-  for (uint mask = 1; mask < count; mask *= 2) {
-    const bool odd = team.lane & mask;
-#pragma unroll
-    for (uint i = 0; i < count / 2 / mask; ++i) {
-      const float low = values[2 * i], high = values[2 * i + 1];
-      values[i] = (odd ? high : low) + simd_shuffle_xor(odd ? low : high, mask);
-    }
-  }
-  float own = values[0];
-#pragma unroll
-  for (uint mask = count; mask < 32; mask *= 2) own += simd_shuffle_xor(own, mask);
+  float own = own_sum<count, 32>(values, team.lane);
   if (team.lane < count) scratch[team.simd * count + team.lane] = own;
   threadgroup_barrier(mem_flags::mem_threadgroup);
   own = 0.0f;
