@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -14,6 +14,7 @@ from anymetal.air.program import make_program
 from anymetal.engines.choose import checking_target
 from anymetal.engines.collector import collector_paused
 from anymetal.engines.compiler import Compiler
+from anymetal.engines.contract import Executable
 from anymetal.engines.registry import METAL
 from anymetal.errors import AnymetalError, LimitError
 from anymetal.launch.call import PlainKernel
@@ -21,16 +22,21 @@ from anymetal.launch.kernel import Kernel
 from anymetal.launch.shader import ShaderLibrary
 from anymetal.msl.arguments import describe_kernels
 from anymetal.msl.compile_many import OneByOne, compile_programs
-from anymetal.nouns import Argument, Scalar
+from anymetal.nouns import Argument, Program, Scalar
 from parity import mlx
 from parity.inputs import Inputs, NoValue, dtype_of, make_inputs, type_of_elements
 from parity.launches import Launch, Undefined
 from parity.mlx import NoDescription, Noted, difference, first_line, verdict_of
 from parity.together import compile_together, simplified
+from parity.vectors import compile_vectors
 from parity.verdict import Verdict
 
 ENGINES = ("simdgroup", "coroutine")
-TOGETHER = "coroutine"  # the engine whose code is made for a whole batch at once
+# Of a batch of programs, by engine: code that is made soon.
+_COMPILED: Mapping[str, Callable[[Sequence[Program]], Sequence[Executable]]] = {
+    "simdgroup": compile_vectors,
+    "coroutine": compile_together,
+}
 _log = logging.getLogger("anymetal.parity")
 Launched = Callable[[list[torch.Tensor], Launch], None]
 
@@ -39,10 +45,13 @@ def judge_results(
     names: Iterable[str],
     engines: Sequence[str] = ENGINES,
     launched: Callable[[str], bool] = lambda name: True,
+    *,
+    quickly: bool = True,
 ) -> Iterator[Verdict]:
     """Runs kernels from AIR and from source, on both engines; compares their arguments too.
 
-    Of kernels that are not `launched` the arguments are all that is compared.
+    Of kernels that are not `launched` the arguments are all that is compared. `quickly`: a batch at
+    once, with code that is made soon.
     """
     for group in mlx.batches(names):
         try:
@@ -51,13 +60,14 @@ def judge_results(
             if len(group) > 1:
                 half = len(group) // 2
                 for part in (group[:half], group[half:]):
-                    yield from judge_results([one.name for one in part], engines, launched)
+                    names = [one.name for one in part]
+                    yield from judge_results(names, engines, launched, quickly=quickly)
             else:
                 yield replace(verdict_of(group[0]), refused=first_line(error))
             continue
         yield from _described([one for one in group if not launched(one.name)], compiler)
         found = [one for one in group if launched(one.name)]
-        known = judged_together(found, compiler) if list(engines) == [TOGETHER] else {}
+        known = judged_together(found, compiler, engines) if quickly else {}
         for one in found:
             yield known.get(one.name) or _judged(one, compiler, engines)
 
@@ -72,20 +82,21 @@ def _described(group: Sequence[Noted], compiler: Compiler) -> Iterator[Verdict]:
 # ---- a batch at once -----------------------------------------------------------------------------
 
 
-def judged_together(group: Sequence[Noted], compiler: Compiler) -> dict[str, Verdict]:
+def judged_together(
+    group: Sequence[Noted], compiler: Compiler, engines: Sequence[str]
+) -> dict[str, Verdict]:
     """Verdicts by name of the kernels that are as they should be. Others need a closer look."""
     found: dict[str, Verdict] = {}
     for part in _of_same_constants(group):
         try:
-            with collector_paused():
-                pairs = _pairs(part, compiler)
+            verdicts = _judged_part(part, compiler, engines)
         except (AnymetalError, OneByOne, RuntimeError) as error:
             _log.warning("%d kernels one by one: %s", len(part), str(error)[:300])
             continue
-        for one, pair in zip(part, pairs, strict=True):
-            verdict = _judged_pair(one, pair)
-            if not verdict.arguments and verdict.results[0][1] in ("equal", "NaN signs"):
-                found[one.name] = verdict
+        for verdict in verdicts:
+            words = {word for _, word in verdict.results}
+            if not verdict.arguments and words <= {"equal", "NaN signs"}:
+                found[verdict.kernel] = verdict
     return found
 
 
@@ -99,8 +110,30 @@ def _of_same_constants(group: Sequence[Noted]) -> list[list[Noted]]:
     return list(found.values())
 
 
-def _pairs(group: Sequence[Noted], compiler: Compiler) -> list[tuple[PlainKernel, PlainKernel]]:
-    """Apple's kernels and ours, which all have the same function constants."""
+def _judged_part(
+    group: Sequence[Noted], compiler: Compiler, engines: Sequence[str]
+) -> list[Verdict]:
+    """Apple's kernels and ours on each engine; all have the same function constants."""
+    with collector_paused():
+        apples, ours = _programs(group, compiler)
+    verdicts = [verdict_of(one) for one in group]
+    for engine in engines:
+        os.environ["ANYMETAL_ENGINE"] = engine  # what it cannot run shall not run on another one
+        with collector_paused():
+            code = _COMPILED[engine]([*apples, *ours])
+        made = [PlainKernel(one, {}, compiler, workers=1) for one in code]
+        for number, one in enumerate(group):
+            pair = (made[number], made[len(group) + number])
+            arguments, word = _judged_pair(one, pair)
+            words = (*verdicts[number].results, (engine, word))
+            verdicts[number] = replace(verdicts[number], arguments=arguments, results=words)
+    return verdicts
+
+
+def _programs(
+    group: Sequence[Noted], compiler: Compiler
+) -> tuple[Sequence[Program], Sequence[Program]]:
+    """Apple's programs and ours, simplified."""
     target, names = checking_target(), [one.name for one in group]
     known = _known_values(group[0], compiler)
     values: dict[int | str, Scalar] = {name: known[name] for name in known}
@@ -115,19 +148,18 @@ def _pairs(group: Sequence[Noted], compiler: Compiler) -> list[tuple[PlainKernel
         )
         for one in group
     ]
-    made = [PlainKernel(one, {}, compiler, workers=1) for one in compile_together(apples + ours)]
-    return list(zip(made[: len(group)], made[len(group) :], strict=True))
+    return apples, ours
 
 
-def _judged_pair(one: Noted, pair: tuple[PlainKernel, PlainKernel]) -> Verdict:
+def _judged_pair(one: Noted, pair: tuple[PlainKernel, PlainKernel]) -> tuple[str, str]:
+    """How the arguments differ, and what came out."""
     tables = [noted.argument for noted in one.notes.parameters]
     own = pair[1].executable.arguments
-    verdict = replace(verdict_of(one), arguments=difference(_present(tables, own), own))
     words = []
     for launch in one.launches:
         inputs = make_inputs(one.name, tables, launch)
         words.append(_compared([_bound_launch(kernel) for kernel in pair], launch, inputs))
-    return replace(verdict, results=((TOGETHER, max(words, key=_badness)),))
+    return difference(_present(tables, own), own), max(words, key=_badness)
 
 
 def _bound_launch(kernel: PlainKernel) -> Launched:
