@@ -5,7 +5,7 @@ from __future__ import annotations
 from small_kernels import kernel_of
 
 from anymetal.ir import Instruction
-from anymetal.passes.simdgroup.together import Stretch, stretch_of, touches_memory
+from anymetal.passes.simdgroup.together import Accesses, Stretch, stretch_of, touches_memory
 
 LANES = range(32)
 
@@ -65,6 +65,20 @@ def test_what_accesses_must_not_pass() -> None:
     assert touches("call void @llvm.memcpy.p0.p0.i64(ptr %a, ptr %b, i64 4, i1 false)")
     assert not touches("%a = load i32, ptr %p, align 4")
     assert not touches("%a = call float @llvm.sqrt.f32(float %x)")
+
+
+def test_a_search_looks_at_accesses_alone() -> None:
+    load, _, store, fence, last = block = [
+        Instruction("%a = load i32, ptr %p, align 4"),
+        Instruction("%b = add i32 %a, 1"),
+        Instruction("store i32 %b, ptr %p, align 4"),
+        Instruction("fence seq_cst"),
+        Instruction("%c = load i32, ptr %q, align 4"),
+    ]
+    accesses = Accesses(block)
+    assert list(accesses.behind(load)) == [(store, True), (fence, True), (last, False)]
+    assert list(accesses.behind(last)) == []
+    assert [accesses.number(one) for one in (load, store, last)] == [0, 1, 3]
 
 
 def test_kernels_read_from_text_keep_their_order() -> None:

@@ -29,6 +29,7 @@ from anymetal.passes.simdgroup.serial import Serial
 from anymetal.passes.simdgroup.slots import Slots
 from anymetal.passes.simdgroup.streaming import Streaming
 from anymetal.passes.simdgroup.together import (
+    Accesses,
     is_invariant,
     loads_together,
     neighbours,
@@ -129,6 +130,7 @@ class BlockWriter:
 
     def write(self, scope: Scope) -> None:
         block = list(self._kernel.body(scope.label))
+        accesses = Accesses(block)
         self._code.kept.clear()
         for number, instruction in enumerate(block):
             if instruction.opcode in ("br", "ret", "unreachable"):
@@ -139,7 +141,7 @@ class BlockWriter:
             if instruction.result is not None and instruction.result in scope.values:
                 self._slots.keep(instruction.result, scope.values[instruction.result])
                 continue
-            if self._combine(block, number, scope):
+            if self._combine(accesses, instruction, scope):
                 continue
             value = self._compute(instruction, scope)
             if instruction.result is not None and value is not None:
@@ -197,9 +199,8 @@ class BlockWriter:
 
     # ---- strided accesses combined ------------------------------------------------------------
 
-    def _combine(self, block: list[Instruction], number: int, scope: Scope) -> bool:
+    def _combine(self, accesses: Accesses, instruction: Instruction, scope: Scope) -> bool:
         """Writes a strided load or store together with later ones that fill its gaps."""
-        instruction = block[number]
         if instruction.opcode not in ("load", "store") or id(instruction) in scope.groups:
             return False
         kind = instruction.type if instruction.opcode == "load" else instruction.operands[0].type
@@ -207,56 +208,56 @@ class BlockWriter:
             return False
         address = self.operand(instruction.operands[-1], scope)
         if address.facts.offsets is None:
-            return self._combine_neighbours(block, number, kind, scope)
+            return self._combine_neighbours(accesses, instruction, kind, scope)
         if not self._memory.has_gaps(kind, address):
             return False
         search = loads_together if instruction.opcode == "load" else stores_together
         size = self._kernel.types.size(kind)
         members = search(
-            block,
-            number,
+            accesses,
+            instruction,
             address,
             size,
             lambda other: self._ahead(other.operands[-1], scope),
             distinct=instruction.opcode == "store" or scope.mask is not None,
         )
         if members is None:
-            return self._combine_rows(block, number, kind, scope)
-        self._take_together(block, kind, members, scope)
+            return self._combine_rows(accesses, instruction, kind, scope)
+        self._take_together(accesses, kind, members, scope)
         return True
 
     def _combine_rows(
-        self, block: list[Instruction], number: int, kind: Type, scope: Scope
+        self, accesses: Accesses, first: Instruction, kind: Type, scope: Scope
     ) -> bool:
         """Likewise for loads of four neighbours by each lane, at places far apart."""
-        if block[number].opcode != "load":
+        if first.opcode != "load":
             return False
-        members = self._neighbours(block, number, kind, scope)
+        members = self._neighbours(accesses, first, kind, scope)
         if members is None or not self._memory.is_row(vector(len(members), kind)):
             return False
-        accesses = [self._access(member, kind, scope) for member in members]
-        self._loaded(members, self._memory.load_rows(accesses), scope)
+        rows = [self._access(member, kind, scope) for member in members]
+        self._loaded(members, self._memory.load_rows(rows), scope)
         return True
 
     def _combine_neighbours(
-        self, block: list[Instruction], number: int, kind: Type, scope: Scope
+        self, accesses: Accesses, first: Instruction, kind: Type, scope: Scope
     ) -> bool:
         """Writes an access together with later ones to neighbours of its elements."""
-        members = self._neighbours(block, number, kind, scope)
+        members = self._neighbours(accesses, first, kind, scope)
         if members is None or not self._memory.is_wide(vector(len(members), kind)):
             return False
-        self._take_together(block, kind, members, scope)
+        self._take_together(accesses, kind, members, scope)
         return True
 
     def _neighbours(
-        self, block: list[Instruction], number: int, kind: Type, scope: Scope
+        self, accesses: Accesses, first: Instruction, kind: Type, scope: Scope
     ) -> list[Instruction] | None:
         def is_taken(other: Instruction) -> bool:
             is_loaded = other.result is not None and other.result in scope.values
             return is_loaded or id(other) in scope.done or id(other) in scope.groups
 
         size = self._kernel.types.size(kind)
-        return neighbours(block, number, size, self._place, is_taken)
+        return neighbours(accesses, first, size, self._place, is_taken)
 
     def _place(self, access: Instruction) -> tuple[str, int]:
         """The pointer that an access starts from, and the bytes between."""
@@ -269,13 +270,13 @@ class BlockWriter:
         return name, 0
 
     def _take_together(
-        self, block: list[Instruction], kind: Type, members: list[Instruction], scope: Scope
+        self, accesses: Accesses, kind: Type, members: list[Instruction], scope: Scope
     ) -> None:
         """Loads are written at the first of them, stores at the last."""
         if members[0].opcode == "load":
             self._load_together(kind, members, scope)
             return
-        last = max(members, key=lambda member: next(i for i, x in enumerate(block) if x is member))
+        last = max(members, key=accesses.number)
         scope.groups[id(last)] = members
         scope.done.update(id(member) for member in members if member is not last)
 

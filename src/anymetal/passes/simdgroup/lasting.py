@@ -49,7 +49,8 @@ def what_lasts(blocks: list[Block], allocas: dict[str, Instruction], types: Layo
     silent = {label: replace(flow, read=0) for label, flow in flows.items()}
     upcoming = _needed(silent, at_waits)
     saved_early = {
-        (label, after): changed[label] & upcoming[after] & ~kept.addressed for label, after in early
+        (label, after): changed[label] & upcoming[after] & ~kept.addressed
+        for label, after in sorted(early)
     }
     needed = _needed(flows, saved)
     restored = {label: needed[flows[label].after[0]] & ~kept.addressed for label in saved}

@@ -6,7 +6,7 @@ alone is a gather; all four are one contiguous load and a shuffle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -106,46 +106,52 @@ def touches_memory(instruction: Instruction) -> bool:
     return not callee.startswith("llvm.") or callee.startswith(MEMORY_INTRINSICS)
 
 
+class Accesses:
+    """What a block does with memory, in order: all that a search for partners looks at."""
+
+    def __init__(self, block: Sequence[Instruction]) -> None:
+        found = [one for one in block if one.opcode in ("load", "store") or touches_memory(one)]
+        self._found = [(one, touches_memory(one)) for one in found]
+        self._numbers = {id(one): number for number, one in enumerate(found)}
+
+    def number(self, access: Instruction) -> int:
+        return self._numbers[id(access)]
+
+    def behind(self, first: Instruction) -> Iterator[tuple[Instruction, bool]]:
+        """What follows an access, and whether it touches memory."""
+        for number in range(self.number(first) + 1, len(self._found)):
+            yield self._found[number]
+
+
 def loads_together(
-    block: Sequence[Instruction],
-    first: int,
-    address: Value,
-    size: int,
-    peek: Peek,
-    *,
-    distinct: bool,
+    accesses: Accesses, first: Instruction, address: Value, size: int, peek: Peek, *, distinct: bool
 ) -> list[Instruction] | None:
     """The loads from `first` on that cover a stretch with it; each one's address is known now.
 
     `distinct`: no element may belong to several lanes, because some may be masked off.
     """
-    members, offsets = [block[first]], [address.facts.offsets]
-    for instruction in block[first + 1 :]:
-        if touches_memory(instruction):
+    members, offsets = [first], [address.facts.offsets]
+    judged = 0  # how many members there were when they were last looked at
+    for instruction, touches in accesses.behind(first):
+        if touches:
             return None
-        if instruction.opcode == "load" and instruction.type == block[first].type:
+        if instruction.opcode == "load" and instruction.type == first.type:
             _join(instruction, peek(instruction), address, members, offsets)
-            stretch = stretch_of([o for o in offsets if o], size)
-            if stretch is not None and not (distinct and stretch.owners is None):
+            if len(members) > judged and _is_stretch(offsets, size, distinct):
                 return members
+            judged = len(members)
         if len(members) * size * WIDTH >= WIDEST_BYTES:
             return None
     return None
 
 
 def stores_together(
-    block: Sequence[Instruction],
-    first: int,
-    address: Value,
-    size: int,
-    peek: Peek,
-    *,
-    distinct: bool,
+    accesses: Accesses, first: Instruction, address: Value, size: int, peek: Peek, *, distinct: bool
 ) -> list[Instruction] | None:
     """Likewise for stores; nothing between them looks at memory that may be theirs."""
-    members, offsets = [block[first]], [address.facts.offsets]
-    kind = block[first].operands[0].type
-    for instruction in block[first + 1 :]:
+    members, offsets = [first], [address.facts.offsets]
+    kind = first.operands[0].type
+    for instruction, touches in accesses.behind(first):
         if (
             instruction.opcode == "store"
             and instruction.operands[0].type == kind
@@ -155,36 +161,38 @@ def stores_together(
             _join(instruction, peek(instruction), address, members, offsets)
             if len(members) == count:
                 return None
-            stretch = stretch_of([o for o in offsets if o], size)
-            if stretch is not None and not (distinct and stretch.owners is None):
+            if _is_stretch(offsets, size, distinct):
                 return members
-        elif touches_memory(instruction) or (
-            instruction.opcode == "load" and not is_invariant(instruction)
-        ):
+        elif touches or (instruction.opcode == "load" and not is_invariant(instruction)):
             return None
         if len(members) * size * WIDTH >= WIDEST_BYTES:
             return None
     return None
 
 
+def _is_stretch(offsets: Sequence[tuple[int, ...] | None], size: int, distinct: bool) -> bool:
+    stretch = stretch_of([one for one in offsets if one], size)
+    return stretch is not None and not (distinct and stretch.owners is None)
+
+
 def neighbours(
-    block: Sequence[Instruction],
-    first: int,
+    accesses: Accesses,
+    start: Instruction,
     size: int,
     place: Place,
     is_taken: Callable[[Instruction], bool],
 ) -> list[Instruction] | None:
-    """Loads, or stores, from `first` on of elements that are neighbours in memory, in that order:
+    """Loads, or stores, from `start` on of elements that are neighbours in memory, in that order:
     8 or 16 bytes of each lane, at an address that nothing is known of.
 
     `place`: the pointer that an access starts from, and how many bytes behind it. `is_taken`: it is
     written with others already.
     """
-    start = block[first]
     root, lowest = place(start)
     found = {lowest: start}
-    for instruction in block[first + 1 :]:
-        is_alike = instruction.opcode == start.opcode and _kind(instruction) == _kind(start)
+    kind = _kind(start)
+    for instruction, touches in accesses.behind(start):
+        is_alike = instruction.opcode == start.opcode and _kind(instruction) == kind
         if is_alike and not is_taken(instruction):
             other, distance = place(instruction)
             if other == root and not instruction.is_atomic and not instruction.is_volatile:
@@ -192,7 +200,7 @@ def neighbours(
                     break
                 found[distance] = instruction
                 continue
-        if touches_memory(instruction):
+        if touches:
             break
         if start.opcode == "store" and instruction.opcode == "load":
             break
