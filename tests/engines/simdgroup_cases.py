@@ -323,6 +323,33 @@ constant uint2 pairs[4] = {{1, 2}, {3, 4}, {5, 6}, {7, 8}};
   if (v % 3) atomic_fetch_add_explicit(&bins[v % 16], v % 5, memory_order_relaxed);
   threadgroup_barrier(mem_flags::mem_threadgroup);
   out[i] = index < 16 ? atomic_load_explicit(&bins[index], memory_order_relaxed) : v;""",
+    "updates_whose_results_nobody_uses": """
+  threadgroup atomic_uint bins[256], sums[256];
+  threadgroup atomic_int marks[64];
+  for (uint k = index; k < 256; k += size.x) {
+    atomic_store_explicit(&bins[k], 3, memory_order_relaxed);
+    atomic_store_explicit(&sums[k], k, memory_order_relaxed);
+    if (k < 64) atomic_store_explicit(&marks[k], 500000, memory_order_relaxed);
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  const uchar4 four = ((device const uchar4*)x)[i];
+  atomic_fetch_add_explicit(&bins[four.w], 1, memory_order_relaxed);
+  atomic_fetch_add_explicit(&bins[four.x], 1, memory_order_relaxed);
+  atomic_fetch_add_explicit(&bins[four.y], 1, memory_order_relaxed);
+  atomic_fetch_add_explicit(&bins[four.z], 1, memory_order_relaxed);
+  const ushort2 two = ((device const ushort2*)x)[i];
+  atomic_fetch_xor_explicit(&sums[two.x % 256], v, memory_order_relaxed);
+  atomic_fetch_xor_explicit(&sums[two.y + lane], w * 9, memory_order_relaxed);
+  atomic_fetch_min_explicit(&marks[v % 64], int(v) - 700000, memory_order_relaxed);
+  atomic_fetch_min_explicit(&marks[i % 61], 700000 - int(v), memory_order_relaxed);
+  if (lane < 9) atomic_fetch_min_explicit(&marks[v % 59], int(v) - 900000, memory_order_relaxed);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  uint total = 0;
+  for (uint k = index; k < 256; k += size.x)
+    total = total * 31 + atomic_load_explicit(&bins[k], memory_order_relaxed)
+            + 7 * atomic_load_explicit(&sums[k], memory_order_relaxed)
+            + atomic_load_explicit(&marks[k % 64], memory_order_relaxed);
+  out[i] = total;""",
     "vectors_in_padded_rows": """
   threadgroup float4 tile[256 / 4 * 5];
   const uint place = index / 4 * 5 + index % 4;

@@ -6,13 +6,16 @@ of them takes a few lines of every kilobyte of a row, which no processor foresee
 
 from __future__ import annotations
 
-from anymetal.ir import VOID, Instruction, Integer, Operand, i32
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from anymetal.ir import I8, VOID, Instruction, Integer, Operand, i32
 from anymetal.ir.flow import Loop
 from anymetal.passes.simdgroup.kernel import Kernel
 from anymetal.passes.simdgroup.values import Code
 
 _LINE = 64  # bytes
-_FOR_LONG, _OF_DATA = i32(3), i32(1)
+_FOR_LONG, _FOR_NEXT, _OF_DATA = i32(3), i32(2), i32(1)
 
 
 def blocks_in_rows(kernel: Kernel) -> dict[str, Operand | Instruction | None]:
@@ -69,6 +72,49 @@ def _goes_on(kernel: Kernel, index: Instruction, value: Operand) -> bool:
         return False
     others = [operand for operand in step.operands if operand.text != index.result]
     return len(others) == 1 and others[0].is_name
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Loads in loops over rows, by what may be fetched along with them.
+
+    `first`: of what no loop before has read: the next simdgroup's part. `last`: of what loops
+    before have read, and none behind it will: the next row, which the next threadgroup takes.
+    """
+
+    first: frozenset[int]
+    last: frozenset[int]
+
+
+def reads_of_rows(
+    kernel: Kernel, rows: Iterable[str], buffer_of: Callable[[Operand], str | None]
+) -> Reads:
+    """`rows`: blocks of loops over rows. `buffer_of`: which memory an address is in, if known."""
+    first: set[int] = set()
+    latest: dict[str, list[int]] = {}
+    again: set[str] = set()
+    labels = set(rows)
+    loops = [loop for loop in kernel.flow.loops if loop.blocks <= labels]
+    for loop in sorted(loops, key=lambda loop: kernel.flow.rank[loop.header]):
+        found: dict[str, list[int]] = {}
+        for instruction in (i for label in loop.blocks for i in kernel.blocks[label]):
+            buffer = buffer_of(instruction.pointer) if instruction.opcode == "load" else ""
+            if buffer is None:
+                first.add(id(instruction))
+            elif buffer:
+                found.setdefault(buffer, []).append(id(instruction))
+        again |= found.keys() & latest.keys()
+        first.update(*(ids for buffer, ids in found.items() if buffer not in latest))
+        latest |= found
+    return Reads(frozenset(first), frozenset(n for buffer in again for n in latest[buffer]))
+
+
+def fetch_row(code: Code, place: Operand, size: int, distance: Operand) -> None:
+    """What an access of `size` bytes would take in the next row, some bytes further on."""
+    behind = code.gep(I8, place, distance)
+    for start in range(0, size, _LINE):
+        arguments = [code.moved(behind, start), i32(0), _FOR_NEXT, _OF_DATA]
+        code.declared_call(VOID, "llvm.prefetch.p0", arguments)
 
 
 def fetch_next(code: Code, place: Operand, size: int, *, to_write: bool) -> None:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from anymetal.ir import I8, I64, PTR, Instruction, Integer, Operand, Parts, array, constant, i32
+from anymetal.ir import (
+    I8,
+    I64,
+    PTR,
+    Instruction,
+    Integer,
+    Operand,
+    Parts,
+    Vector,
+    array,
+    constant,
+    i32,
+)
 from anymetal.passes.simdgroup.facts import WIDTH, Facts
 from anymetal.passes.simdgroup.kernel import Kernel
 from anymetal.passes.simdgroup.rules import END_OF_GROUP, THREADGROUP_MEMORY
@@ -55,6 +67,15 @@ class Steps:
     size: int
 
 
+@dataclass(frozen=True)
+class Update:
+    """An `atomicrmw` of all lanes on threadgroup memory, whose result nobody uses."""
+
+    instruction: Instruction
+    steps: Steps
+    given: Value
+
+
 class Atomics:
     """Writes atomic loads, stores, exchanges and updates."""
 
@@ -72,6 +93,10 @@ class Atomics:
             return self._locked(instruction, given)
 
         return self._serial.run(instruction.type, operands, mask, each)
+
+    def is_shared(self, access: Instruction) -> bool:
+        """Whether a load or store is atomic, and of memory that other threads access meanwhile."""
+        return access.is_atomic and access.pointer.text not in self._in_threadgroup
 
     def together(
         self, instruction: Instruction, operands: list[Value], mask: Operand | None
@@ -136,6 +161,27 @@ class Atomics:
             return self._serial.unrolled(instruction.type, [*taken, given], each)
         return self._serial.run(instruction.type, [*taken, given], mask, each)
 
+    def in_any_order(self, updates: list[Update]) -> None:
+        """Updates with integers, all with one operation: nobody can tell which came first."""
+        indices = [update.steps.index for update in updates]
+        vectors = [self._code.vector(index) for index in indices]
+        whole = _whole(indices)
+        if whole is not None:
+            vectors, owners = [whole[0]], [whole[1]]
+        else:
+            owners = [[(number, lane) for lane in range(WIDTH)] for number in range(len(indices))]
+        takers = [self._serial.taker_of_lanes(update.given) for update in updates]
+        for elements, part in zip(list(map(self._serial.elements, vectors)), owners, strict=True):
+            for (number, lane), index in zip(part, elements, strict=True):
+                steps = updates[number].steps
+                place = self._stepped(steps, self._code.scalar(steps.base), index)
+                self._alone(updates[number].instruction, place, takers[number](lane))
+
+    def is_free(self, instruction: Instruction) -> bool:
+        """Whether `in_any_order` can do it, if its result is not used."""
+        is_update = instruction.opcode == "atomicrmw" and instruction.predicate in _UPDATES
+        return is_update and instruction.type.is_integer and self.is_alone(instruction)
+
     def _stepped(self, steps: Steps, base: Operand, index: Operand) -> Operand:
         code = self._code
         if steps.widening:
@@ -167,6 +213,26 @@ class Atomics:
             after = code.select(code.icmp(_COMPARED[operation], before, given), before, given)
         code.store(after, place, align)
         return before
+
+
+def _whole(indices: list[Value]) -> tuple[Operand, list[tuple[int, int]]] | None:
+    """The vector that indices were picked from, and of each of its elements the index and lane.
+
+    None where it has others, or where they come from several.
+    """
+    picked = [index.picked for index in indices if index.picked is not None]
+    if len(picked) < len(indices) or len({each.whole.text for each in picked}) > 1:
+        return None
+    owners = {
+        place: (number, lane)
+        for number, each in enumerate(picked)
+        for lane, place in enumerate(each.places)
+    }
+    whole = picked[0].whole
+    assert isinstance(whole.type, Vector)
+    if len(owners) < len(indices) * WIDTH or len(owners) < whole.type.count:
+        return None
+    return whole, [owners[place] for place in range(whole.type.count)]
 
 
 def _neutral(operation: str, bits: int) -> int:

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from anymetal.ir import I8, I64, PTR, Instruction, Operand, Type, array, vector
-from anymetal.passes.simdgroup.ahead import blocks_in_rows
+from anymetal.ir import FLOAT, I8, I64, PTR, Instruction, Operand, Type, array, vector
+from anymetal.passes.lower.powers import SCALED
+from anymetal.passes.simdgroup import scaling
+from anymetal.passes.simdgroup.ahead import blocks_in_rows, reads_of_rows
 from anymetal.passes.simdgroup.analysis import Analysis
-from anymetal.passes.simdgroup.atomics import Atomics, Steps, threadgroup_pointers
+from anymetal.passes.simdgroup.atomics import Atomics, Steps, Update, threadgroup_pointers
 from anymetal.passes.simdgroup.calls import Calls
 from anymetal.passes.simdgroup.facts import WIDTH, Tag
 from anymetal.passes.simdgroup.graph import NotVectorisable
@@ -92,6 +94,8 @@ class BlockWriter:
         self._atomics = Atomics(code, serial, self._inside)
         self._in_rows = blocks_in_rows(analysis.kernel)
         self._streaming = Streaming(code, analysis.kernel)
+        self._reads = reads_of_rows(analysis.kernel, self._in_rows, self._streaming.buffer)
+        self._used = {name for b in analysis.kernel.blocks.values() for i in b for name in i.names}
         self._arrays: dict[str, Operand] = {}
         self.machine: dict[Tag, Value] = {}
 
@@ -201,6 +205,8 @@ class BlockWriter:
 
     def _combine(self, accesses: Accesses, instruction: Instruction, scope: Scope) -> bool:
         """Writes a strided load or store together with later ones that fill its gaps."""
+        if instruction.opcode == "atomicrmw":
+            return self._combine_updates(accesses, instruction, scope)
         if instruction.opcode not in ("load", "store") or id(instruction) in scope.groups:
             return False
         kind = instruction.type if instruction.opcode == "load" else instruction.operands[0].type
@@ -225,6 +231,34 @@ class BlockWriter:
             return self._combine_rows(accesses, instruction, kind, scope)
         self._take_together(accesses, kind, members, scope)
         return True
+
+    def _combine_updates(self, accesses: Accesses, first: Instruction, scope: Scope) -> bool:
+        """Writes an update of threadgroup memory together with those that follow, where nobody asks
+        what was there."""
+        update = self._free_update(first, scope)
+        if update is None:
+            return False
+        updates = [update]
+        for instruction, touches in accesses.behind(first):
+            update = self._free_update(instruction, scope)
+            if update is not None and instruction.predicate == first.predicate:
+                updates.append(update)
+            elif touches or not is_invariant(instruction):
+                break
+        self._atomics.in_any_order(updates)
+        scope.done.update(id(update.instruction) for update in updates)
+        return True
+
+    def _free_update(self, instruction: Instruction, scope: Scope) -> Update | None:
+        if scope.mask is not None or not self._atomics.is_free(instruction):
+            return None
+        if instruction.result in self._used:
+            return None
+        address, given = (self._ahead(operand, scope) for operand in instruction.operands)
+        if address is None or given is None or address.facts.is_uniform:
+            return None
+        steps = self._steps(instruction.operands[0].text, scope)
+        return Update(instruction, steps, given) if steps is not None else None
 
     def _combine_rows(
         self, accesses: Accesses, first: Instruction, kind: Type, scope: Scope
@@ -350,10 +384,14 @@ class BlockWriter:
             return replace(self.machine[tag])
         if tag == ("simd", 0) and scope.mask is None and instruction.type is MASK:
             return self._code.uniform(ALL_LANES)
-        if instruction.is_atomic and not operands[0].facts.is_uniform:
+        if self._atomics.is_shared(instruction) and not operands[0].facts.is_uniform:
             return self._atomics.access(instruction, operands, scope.mask)
         is_followed = self._is_followed(instruction, scope)
-        value = self._memory.load(instruction, operands[0], scope.mask, is_followed=is_followed)
+        value = self._memory.load(
+            *(instruction, operands[0], scope.mask),
+            is_followed=is_followed and id(instruction) in self._reads.first,
+            next_row=self._next_row(instruction, scope) if is_followed else None,
+        )
         if facts.is_uniform:
             value.facts = facts
         return value
@@ -364,7 +402,8 @@ class BlockWriter:
         if id(instruction) in scope.groups:
             self._store_together(scope.groups[id(instruction)], scope)
             return None
-        if instruction.is_atomic and not all(operand.facts.is_uniform for operand in operands):
+        is_one = all(operand.facts.is_uniform for operand in operands)
+        if self._atomics.is_shared(instruction) and not is_one:
             return self._atomics.access(instruction, operands, scope.mask)
         value, address = operands
         is_followed = self._is_followed(instruction, scope)
@@ -377,17 +416,53 @@ class BlockWriter:
 
     def _is_streamed(self, store: Instruction, scope: Scope) -> Operand | None:
         """Whether a store in a loop over a row goes past the caches; None where it never does."""
-        end, kind = self._in_rows[scope.label], store.operands[0].type
-        if end is None or self._kernel.types.parts(kind) or not self._streaming.is_possible(store):
+        kind = store.operands[0].type
+        if self._kernel.types.parts(kind) or not self._streaming.is_possible(store):
+            return None
+        length = self._row_length(scope)
+        if length is None:
+            return None
+        return self._streaming.is_large(length, self._kernel.types.size(kind))
+
+    def _row_length(self, scope: Scope) -> Operand | None:
+        """Where the loop around a block ends, if that is one number for all lanes."""
+        end = self._in_rows[scope.label]
+        if end is None:
             return None
         found = self.operand(end if isinstance(end, Operand) else end.pointer, scope)
         if not found.facts.is_uniform:
             return None
-        length, size = self._code.scalar(found), self._kernel.types.size(kind)
+        length = self._code.scalar(found)
         if isinstance(end, Instruction):
             mark = INVARIANT if is_invariant(end) else None
             length = self._code.load(end.type, length, end.align, metadata=mark)
-        return self._streaming.is_large(length, size)
+        return length
+
+    def _next_row(self, load: Instruction, scope: Scope) -> Operand | None:
+        """How many bytes behind a load the next threadgroup's row is; None where nobody knows."""
+        kind = load.type
+        if id(load) not in self._reads.last or self._kernel.types.parts(kind):
+            return None
+        if not self._depends_on_group(load.pointer.text):
+            return None
+        length = self._row_length(scope)
+        if length is None:
+            return None
+        return self._streaming.bytes_to_next(length, self._kernel.types.size(kind))
+
+    def _depends_on_group(self, name: str) -> bool:
+        """Whether an address is another one in another threadgroup."""
+        seen, rest = set[str](), [name]
+        while rest:
+            name = rest.pop()
+            if name in seen or name not in self._kernel.definitions:
+                continue
+            seen.add(name)
+            tag = self._analysis.facts[name].tag
+            if tag is not None and tag[0] == "group_position":
+                return True
+            rest += self._kernel.definitions[name][1].names
+        return False
 
     def _is_followed(self, access: Instruction, scope: Scope) -> bool:
         """Whether an access to device memory is in a loop over a row."""
@@ -441,7 +516,25 @@ class BlockWriter:
     def _write_call(
         self, instruction: Instruction, operands: list[Value], scope: Scope
     ) -> Value | None:
-        return self._calls.call(instruction, operands, scope.mask)
+        return self._scaled(instruction, operands, scope) or self._calls.call(
+            instruction, operands, scope.mask
+        )
+
+    def _scaled(
+        self, instruction: Instruction, operands: list[Value], scope: Scope
+    ) -> Value | None:
+        """x * 2^n, where n is at hand as a float too."""
+        if not (instruction.callee or "").startswith(SCALED) or not scaling.has_instruction():
+            return None
+        found = scaling.float_of(self._kernel, instruction.operands[1])
+        if found is None or operands[0].type is not FLOAT or operands[1].facts.is_uniform:
+            return None
+        shifted, away = found
+        if not self._at_hand(shifted, scope):
+            return None
+        code = self._code
+        exponents = code.binary("fadd", code.vector(self.operand(shifted, scope)), away)
+        return code.varying(scaling.scaled_by_floats(code, code.vector(operands[0]), exponents))
 
     def _write_alloca(
         self, instruction: Instruction, operands: list[Value], scope: Scope

@@ -27,7 +27,7 @@ from anymetal.ir import (
     zero,
 )
 from anymetal.passes.simdgroup import exchange, fours, outlined
-from anymetal.passes.simdgroup.ahead import fetch_next
+from anymetal.passes.simdgroup.ahead import fetch_next, fetch_row
 from anymetal.passes.simdgroup.facts import WIDTH, Lanes
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.streaming import LINE, NONTEMPORAL, is_aligned
@@ -36,6 +36,7 @@ from anymetal.passes.simdgroup.values import (
     ALL_LANES,
     INVARIANT,
     Code,
+    Picked,
     Value,
     mangled,
     vector_type,
@@ -60,6 +61,7 @@ class Access:
     is_volatile: bool = False
     is_followed: bool = False  # other simdgroups, or other turns, take what lies behind it
     is_streamed: Operand | None = None  # whether a store goes past the caches
+    next_row: Operand | None = None  # bytes to where the next threadgroup will load
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -94,12 +96,14 @@ class Memory:
         mask: Operand | None,
         *,
         is_followed: bool = False,
+        next_row: Operand | None = None,
     ) -> Value:
         code = self._code
         if address.facts.is_uniform:
             return code.uniform(self._scalar_load(instruction, address))
         pieces = self._pieces(instruction, instruction.type, address, mask, is_followed)
-        return code.assembled(instruction.type, iter([self._load(piece) for piece in pieces]))
+        values = [self._load(replace(piece, next_row=next_row)) for piece in pieces]
+        return code.assembled(instruction.type, iter(values))
 
     def store(
         self,
@@ -314,8 +318,10 @@ class Memory:
         return loaded
 
     def _fetch_next(self, access: Access, place: Operand, *, to_write: bool) -> None:
-        if access.is_followed and access.mask is None:
-            size = WIDTH * self._code.types.size(access.type)
+        size = WIDTH * self._code.types.size(access.type)
+        if access.next_row is not None:
+            fetch_row(self._code, place, size, access.next_row)
+        elif access.is_followed and access.mask is None:
             fetch_next(self._code, place, size, to_write=to_write)
 
     def _wide_load(
@@ -345,9 +351,11 @@ class Memory:
         """Strided loads that cover a stretch of memory: one wide load, and a shuffle each."""
         stretch, condition = self._stretch(accesses), accesses[0].address.condition
         assert stretch is not None
-        if condition is None or not stretch.is_in_turn:
-            return self._or_gathers(accesses, lambda: self._stretch_load(accesses))
         code, first = self._code, replace(accesses[0], align=_common_align(accesses))
+        if condition is None:
+            return self._values(first.type, stretch, self._runs(first, stretch))
+        if not stretch.is_in_turn:
+            return self._or_gathers(accesses, lambda: self._stretch_load(accesses))
         is_fours = self._is_fours(stretch, first.type)
         length = fours.PIECE if is_fours else stretch.count
         kind = vector(length, first.type)
@@ -366,7 +374,7 @@ class Memory:
 
         code.either(condition, lambda: keep(self._runs(first, stretch)), slow)
         runs = [code.load(kind, variable) for variable in variables]
-        return [code.varying(loaded) for loaded in self._taken(first.type, stretch, runs)]
+        return self._values(first.type, stretch, runs)
 
     def _or_gathers(self, accesses: list[Access], load: Callable[[], list[Operand]]) -> list[Value]:
         """Loads in a fast way where the pattern of the addresses holds."""
@@ -411,6 +419,14 @@ class Memory:
             return [parts[elements[0]] for elements in stretch.taken]
         whole = self._code.concatenated(runs)
         return [self._code.picked(whole, elements) for elements in stretch.taken]
+
+    def _values(self, kind: Type, stretch: Stretch, runs: list[Operand]) -> list[Value]:
+        """The same as values, which know what they were picked from."""
+        values = [self._code.varying(taken) for taken in self._taken(kind, stretch, runs)]
+        if len(runs) == 1:
+            for value, places in zip(values, stretch.taken, strict=True):
+                value.picked = Picked(runs[0], places)
+        return values
 
     def _sixteens(self, access: Access, stretch: Stretch) -> list[Operand]:
         """In ascending order, which LLVM keeps if the loads are volatile: it suits prefetchers."""

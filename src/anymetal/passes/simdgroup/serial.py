@@ -3,13 +3,30 @@ inlined."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from anymetal.ir import I32, VOID, Operand, Type, boolean, i32, poison, zero
+from anymetal.ir import (
+    I8,
+    I32,
+    I64,
+    VOID,
+    Integer,
+    Operand,
+    Type,
+    Vector,
+    array,
+    boolean,
+    i32,
+    i64,
+    poison,
+    zero,
+)
 from anymetal.passes.simdgroup.facts import WIDTH
 from anymetal.passes.simdgroup.values import Code, Value, vector_type
 
 Each = Callable[[list[Operand]], Operand]
+_WORD = 8  # bytes
+_SINGLE = 4  # bytes of an element that is read alone
 
 
 class Serial:
@@ -57,14 +74,14 @@ class Serial:
     def unrolled(self, kind: Type, operands: list[Value], each: Each) -> Value:
         """The same for all 32 lanes, unrolled: for scalars, and where `each` is short."""
         code = self._code
-        takers = [self._taker_from_memory(operand) for operand in operands]
+        takers = [self.taker_of_lanes(operand) for operand in operands]
         result = poison(vector_type(kind))
         for lane in range(WIDTH):
             element = each([take(lane) for take in takers])
             result = code.insert_element(result, element, i32(lane))
         return code.varying(result)
 
-    def _taker_from_memory(self, operand: Value) -> Callable[[int], Operand]:
+    def taker_of_lanes(self, operand: Value) -> Callable[[int], Operand]:
         """Lanes read one after the other from memory, where the whole vector is put first.
 
         Many moves from vector registers, each followed by a write to memory, cost 20 times as much
@@ -74,20 +91,55 @@ class Serial:
         if operand.facts.is_uniform:
             scalar = code.scalar(operand)
             return lambda lane: scalar
-        place = code.variable(vector_type(kind))
-        code.store(code.vector(operand), place, is_volatile=True)
+        place = self._put(code.vector(operand))
         size = code.types.size(kind)
         return lambda lane: code.load(kind, code.moved(place, lane * size))
 
+    def _put(self, vector: Operand) -> Operand:
+        place = self._code.variable(vector.type)
+        self._code.store(vector, place, is_volatile=True)
+        return place
+
+    def elements(self, vector: Operand) -> Iterator[Operand]:
+        """The elements of a vector, which goes to memory now; each is read when it is asked for.
+
+        Small ones are read some at a time: two reads for each update of memory take longer than the
+        update.
+        """
+        place = self._put(vector)
+        return self._elements(place, vector.type)
+
+    def _elements(self, place: Operand, whole: Type) -> Iterator[Operand]:
+        code, kind = self._code, whole.scalar
+        assert isinstance(whole, Vector)
+        size = code.types.size(kind)
+        if size >= _SINGLE:
+            for number in range(whole.count):
+                yield code.load(kind, code.moved(place, number * size))
+            return
+        for start in range(0, whole.count * size, _WORD):
+            word = code.load(I64, code.moved(place, start))
+            for bits in range(0, 8 * _WORD, 8 * size):
+                yield code.cast("trunc", code.lshr(word, i64(bits)) if bits else word, kind)
+
     def _taker(self, operand: Value) -> Callable[[Operand], Operand]:
-        """How to get one lane's value; vectors are made before the loop."""
-        code = self._code
+        """How to get one lane's value; vectors are put into memory before the loop, where a lane
+        is a load: of a register LLVM would write all to memory for each lane."""
+        code, kind = self._code, operand.type
         if operand.facts.is_uniform:
             scalar = code.scalar(operand)
             return lambda lane: scalar
-        if not code.types.parts(operand.type):
-            vector = code.vector(operand)
+        if code.types.parts(kind):
+            return self._taker_of_parts(operand)
+        vector = code.vector(operand)
+        if not self._is_whole(kind):
             return lambda lane: code.extract_element(vector, lane)
+        place = code.variable(vector_type(kind))
+        code.store(vector, place)
+        return lambda lane: code.load(kind, self._lane_of(place, kind, lane))
+
+    def _taker_of_parts(self, operand: Value) -> Callable[[Operand], Operand]:
+        code = self._code
         takers = [self._taker(part) for part in code.parts_of(operand)]
 
         def take(lane: Operand) -> Operand:
@@ -98,6 +150,15 @@ class Serial:
 
         return take
 
+    def _is_whole(self, kind: Type) -> bool:
+        """Whether an element of a vector has bytes of its own in memory."""
+        return not isinstance(kind, Integer) or kind.bits in (8, 16, 32, 64)
+
+    def _lane_of(self, place: Operand, kind: Type, lane: Operand) -> Operand:
+        code = self._code
+        index = code.cast("zext", lane, I64)
+        return code.gep(array(code.types.size(kind), I8), place, index)
+
     def _keep(
         self, value: Operand, leaves: list[Type], results: list[Operand], lane: Operand
     ) -> None:
@@ -107,5 +168,8 @@ class Serial:
         code = self._code
         scalars = code.leaves_of(code.uniform(value))
         for leaf, result, scalar in zip(leaves, results, scalars, strict=True):
+            if self._is_whole(leaf):
+                code.store(code.scalar(scalar), self._lane_of(result, leaf, lane))
+                continue
             before = code.load(vector_type(leaf), result)
             code.store(code.insert_element(before, code.scalar(scalar), lane), result)

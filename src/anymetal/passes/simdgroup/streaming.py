@@ -22,6 +22,7 @@ NONTEMPORAL = {"nontemporal": f"{OWN_METADATA}1"}
 NONTEMPORAL_CONTENTS = "i32 1"
 LINE = 64  # bytes
 _LARGE = 32 << 20  # bytes: the third cache of a server's processor, or more
+_SHORT = 128 << 10  # bytes: a row of which the next one can be fetched early
 _GROUPS = offset_of(Group, "groups")
 _SHARED = ("atomicrmw", "cmpxchg", "fence")
 
@@ -34,14 +35,14 @@ class Streaming:
         self._kernel = kernel
         instructions = [i for block in kernel.blocks.values() for i in block]
         self._is_alone = processor.is_x86() and not any(map(_is_shared, instructions))
-        self._read = {self._buffer(i.pointer) for i in instructions if i.opcode == "load"}
+        self._read = {self.buffer(i.pointer) for i in instructions if i.opcode == "load"}
 
     def is_possible(self, store: Instruction) -> bool:
         """Whether a store of all lanes side by side fills lines of a buffer that is not read."""
         size = WIDTH * self._code.types.size(store.operands[0].type)
         if not self._is_alone or size % LINE:
             return False
-        buffer = self._buffer(store.pointer)
+        buffer = self.buffer(store.pointer)
         return buffer is not None and not {None, buffer} & self._read
 
     def is_large(self, length: Operand, size: int) -> Operand:
@@ -56,10 +57,17 @@ class Streaming:
             total = code.mul(total, self._wide(count))
         return code.icmp("uge", total, i64(_LARGE))
 
+    def bytes_to_next(self, length: Operand, size: int) -> Operand:
+        """How far a row is from the next, if that fits into the second cache beside it; else 0."""
+        code = self._code
+        distance = code.mul(self._wide(length), i64(size))
+        is_short = code.icmp("ule", distance, i64(_SHORT))
+        return code.select(is_short, distance, i64(0))
+
     def _wide(self, number: Operand) -> Operand:
         return number if number.type is I64 else self._code.cast("zext", number, I64)
 
-    def _buffer(self, pointer: Operand) -> str | None:
+    def buffer(self, pointer: Operand) -> str | None:
         """Which memory an address is in, by the place among the arguments, or in the machine, where
         its address is; None of what nobody knows."""
         name = pointer.text
@@ -84,7 +92,7 @@ class Streaming:
                 return None
             start, distance = step.pointer, number * self._kernel.types.size(step.element)
         if start.text in self._kernel.definitions:
-            around = self._buffer(start)
+            around = self.buffer(start)
             is_machine = around is not None and around.startswith(self._kernel.self.text)
             return f"{around}+{distance}" if is_machine else None
         return f"{start.text}+{distance}"

@@ -53,6 +53,14 @@ class Exchanged:
     index: Operand  # of the lanes' elements, below 32
 
 
+@dataclass(frozen=True)
+class Picked:
+    """A vector that is some elements of a longer one, and their places in it."""
+
+    whole: Operand
+    places: tuple[int, ...]
+
+
 @dataclass
 class Value:
     """One value in all lanes.
@@ -61,7 +69,8 @@ class Value:
     is a pattern. A pattern that may wrap around holds where `condition` does; `compute` then gives
     the true vector. Vectors and structures that vary have `parts`. An address that varies may be
     one in the table of what lanes have `exchanged`. Of a comparison `agreed` gives a scalar
-    condition, and what the comparison is in all lanes where that holds.
+    condition, and what the comparison is in all lanes where that holds. What was loaded together
+    with others is `picked`.
     """
 
     type: Type
@@ -73,6 +82,7 @@ class Value:
     parts: list[Value] | None = None
     exchanged: Exchanged | None = None
     agreed: Callable[[], tuple[Operand, bool]] | None = None
+    picked: Picked | None = None
 
     @property
     def start(self) -> Operand:

@@ -23,17 +23,33 @@ AM_INLINE am_wide<S, 32 * Stride> am_load_active(unsigned active, const void* in
   return mask ? am_load_wide<S, 32 * Stride>(in) : nothing;
 }
 
-// The upper half of the lanes onto the lower half, until one lane is left: `Count` elements become
-// `Stride`.
-template <class Operation, class S, int Stride, int Count, int... I>
-AM_INLINE am_wide<S, Stride> am_fold(am_wide<S, Count> value, am_indices<int, I...>) {
-  constexpr int half_count = Count / 2;
-  am_wide<S, half_count> low = __builtin_shufflevector(value, value, I...);
-  am_wide<S, half_count> high = __builtin_shufflevector(value, value, (I + half_count)...);
-  am_wide<S, half_count> both = Operation::apply(low, high);
-  if constexpr (half_count == Stride) {
+// Elements onto those `Distance` before them, then at half the distance, down to `Stride`: the
+// first `Stride` are the result. Less than 16 bytes would leave the vector registers on their way
+// from one function to the next.
+template <class Operation, class S, int Stride, int Distance, int Count, int... I>
+AM_INLINE am_wide<S, Count> am_fold_in_place(am_wide<S, Count> value, am_indices<int, I...> all) {
+  am_wide<S, Count> far = __builtin_shufflevector(value, value, ((I + Distance) % Count)...);
+  am_wide<S, Count> both = Operation::apply(value, far);
+  if constexpr (Distance == Stride) {
     return both;
   } else {
+    return am_fold_in_place<Operation, S, Stride, Distance / 2, Count>(both, all);
+  }
+}
+
+// The upper half of the lanes onto the lower half, until one lane is left: of `Count` elements the
+// first `Stride` of the result.
+template <class Operation, class S, int Stride, int Count, int... I>
+AM_INLINE auto am_fold(am_wide<S, Count> value, am_indices<int, I...>) {
+  constexpr int half_count = Count / 2;
+  if constexpr (Count == Stride) {
+    return value;
+  } else if constexpr (Count * sizeof(S) == 16) {
+    return am_fold_in_place<Operation, S, Stride, half_count, Count>(value, am_counting<Count>());
+  } else {
+    am_wide<S, half_count> low = __builtin_shufflevector(value, value, I...);
+    am_wide<S, half_count> high = __builtin_shufflevector(value, value, (I + half_count)...);
+    am_wide<S, half_count> both = Operation::apply(low, high);
     return am_fold<Operation, S, Stride, half_count>(both, am_counting<half_count / 2>());
   }
 }
@@ -42,7 +58,11 @@ template <class Operation, class S, int Stride, int... I>
 AM_INLINE void am_reduce_simdgroup(am_wide<S, 32 * Stride> values, void* out,
                                    am_indices<int, I...>) {
   auto total = am_fold<Operation, S, Stride, 32 * Stride>(values, am_counting<16 * Stride>());
-  am_store_wide<S, 32 * Stride>(out, __builtin_shufflevector(total, total, (I % Stride)...));
+  if constexpr (Stride == 1) {
+    *static_cast<S*>(out) = total[0];
+  } else {
+    am_store_wide<S, Stride>(out, __builtin_shufflevector(total, total, I...));
+  }
 }
 
 // Eight quads at once. Both sides of each pair compute the same; the quad's first lane is taken for
@@ -70,7 +90,7 @@ AM_INLINE T am_reduce(T value) {
                if constexpr (Width == 4) {
                  am_reduce_quads<Operation, S, stride>(values, out, am_counting<32 * stride>());
                } else {
-                 am_reduce_simdgroup<Operation, S, stride>(values, out, am_counting<32 * stride>());
+                 am_reduce_simdgroup<Operation, S, stride>(values, out, am_counting<stride>());
                }
              });
 }

@@ -59,9 +59,13 @@ struct whole_float {
   float value;
   int bits;
 };
-AM_INLINE whole_float nearest_whole(float x) {
-  float shifted = x + 0x1.8p23f;
+AM_INLINE whole_float whole_of_shifted(float shifted) {
   return {shifted - 0x1.8p23f, int(bits_of(shifted) - bits_of(0x1.8p23f))};
+}
+AM_INLINE whole_float nearest_whole(float x) { return whole_of_shifted(x + 0x1.8p23f); }
+// Of x * factor, in one operation where the processor has it.
+AM_INLINE whole_float nearest_whole(float x, float factor) {
+  return whole_of_shifted(x * factor + 0x1.8p23f);
 }
 struct whole_double {
   double value;
