@@ -101,6 +101,46 @@ def test_shapes_of_grids_and_threadgroups(
     assert_equal_on_both(monkeypatch, source(EVERYTHING_OF_A_POSITION), threads, group_size)
 
 
+TILES = """
+  threadgroup float a[32][32], b[32][64];
+  const uint width = min(size.x, 64u), column = in_group.x % 64, rows = size.y;
+  float one = 0, other = w, third = 0;
+  for (uint start = 0; start < 3; ++start) {
+    for (uint k = in_group.x; k < 32; k += width) a[in_group.y][k] = y[i + start * 7 + k];
+    for (uint k = in_group.y; k < 32; k += rows) b[k][column] = y[start * 100 + k * 64 + column];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint k = 0; k < 32; ++k) one += a[in_group.y][k] * b[k][column];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint k = 0; k < 20; ++k) {
+      one = fma(b[k][column], w, one);
+      other -= b[k][column] * a[in_group.y][k + 1] + one;
+      third = third * w + b[k + start][column];
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint k = 0; k < in_group.y; ++k) other += b[k][column];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+  }
+  out[i] = as_type<uint>(one) ^ (as_type<uint>(other) * 3) ^ (as_type<uint>(third) * 5);
+"""
+
+
+@pytest.mark.parametrize(
+    ("threads", "group_size"),
+    [
+        ((64, 16, 1), (32, 8, 1)),
+        ((32, 14, 1), (32, 7, 1)),
+        ((64, 20, 1), (64, 10, 1)),
+        ((48, 9, 1), (32, 5, 1)),
+        ((16, 32, 1), (16, 16, 1)),
+    ],
+)
+def test_simdgroups_side_by_side(
+    monkeypatch: pytest.MonkeyPatch, threads: Sizes, group_size: Sizes
+) -> None:
+    """Between barriers some run as one; those that are left over, or lie elsewhere, do not."""
+    assert_equal_on_both(monkeypatch, source(TILES), threads, group_size)
+
+
 def test_results_of_atomics_are_all_different(monkeypatch: pytest.MonkeyPatch) -> None:
     text = source("out[i] = atomic_fetch_add_explicit(&counters[0], 1, memory_order_relaxed);")
     out, counters = run(monkeypatch, "simdgroup", text, (150, 1, 1), (64, 1, 1))

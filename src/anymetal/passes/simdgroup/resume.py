@@ -21,10 +21,12 @@ from anymetal.ir import (
     i32,
 )
 from anymetal.machine.layout import WAIT_BITS, Wait
+from anymetal.passes.simdgroup.abreast import run_abreast
 from anymetal.passes.simdgroup.lasting import Named, waits, what_lasts
 
 _FRAME = Operand(PTR, "%am.frame")
 _START = "am.start"
+_STRIDE = 256  # bytes: frames begin at multiples of it
 _LINE = 64  # bytes: vectors that are saved need no larger alignment
 
 
@@ -54,7 +56,8 @@ class _Frame:
 
 
 def make_resumable(function: Function, types: Layout) -> int:
-    """Gives the function its frame as a further parameter; returns how many bytes that has."""
+    """Gives the function its frame as a further parameter; returns how many bytes there are from
+    one simdgroup's to the next."""
     allocas, machine, start = _entry_apart(function.entry)
     blocks = [Block(_START, start), *function.blocks[1:]]
     lasting = what_lasts(blocks, allocas, types)
@@ -102,7 +105,9 @@ def make_resumable(function: Function, types: Layout) -> int:
     entry.switch(entry.load(I32, this, align=4), _START, resumed)
     function.blocks = [Block(function.entry.label, entry.made), *blocks]
     function.signature.parameters.append(Parameter(PTR, _FRAME.text, ("noalias",)))
-    return frame.size
+    stride = -(-frame.size // _STRIDE) * _STRIDE
+    run_abreast(function, types, stride)
+    return stride
 
 
 def _entry_apart(
