@@ -26,7 +26,7 @@ from anymetal.passes.simdgroup.lasting import Named, waits, what_lasts
 
 _FRAME = Operand(PTR, "%am.frame")
 _START = "am.start"
-_STRIDE = 256  # bytes: frames begin at multiples of it
+_ALIGNMENT = 256  # bytes: frames begin at multiples of it
 _LINE = 64  # bytes: vectors that are saved need no larger alignment
 
 
@@ -55,9 +55,13 @@ class _Frame:
                 build.store(build.load(kind, variable), place, align)
 
 
+def stride_of(frame_size: int) -> int:
+    """How many bytes there are from one simdgroup's frame to the next one's."""
+    return -(-frame_size // _ALIGNMENT) * _ALIGNMENT
+
+
 def make_resumable(function: Function, types: Layout) -> int:
-    """Gives the function its frame as a further parameter; returns how many bytes there are from
-    one simdgroup's to the next."""
+    """Gives the function its frame as a further parameter; returns how many bytes that has."""
     allocas, machine, start = _entry_apart(function.entry)
     blocks = [Block(_START, start), *function.blocks[1:]]
     lasting = what_lasts(blocks, allocas, types)
@@ -105,9 +109,8 @@ def make_resumable(function: Function, types: Layout) -> int:
     entry.switch(entry.load(I32, this, align=4), _START, resumed)
     function.blocks = [Block(function.entry.label, entry.made), *blocks]
     function.signature.parameters.append(Parameter(PTR, _FRAME.text, ("noalias",)))
-    stride = -(-frame.size // _STRIDE) * _STRIDE
-    run_abreast(function, types, stride)
-    return stride
+    run_abreast(function, types, stride_of(frame.size))
+    return frame.size
 
 
 def _entry_apart(

@@ -42,11 +42,11 @@ from anymetal.passes.simdgroup.prepare import (
     split_position_loads,
     vectorise,
 )
+from anymetal.passes.simdgroup.resume import stride_of
 from anymetal.passes.simdgroup.rules import GroupShape
 from anymetal.store.cache import default_store, digest_of
 from anymetal.store.fingerprint import fingerprint
 
-_FRAME_ALIGNMENT = 256
 _PASSES: tuple[Pass, ...] = (replace_suspends, drop_group_loop)
 _IN_A_ROW = GroupShape(WIDTH, complete=True)
 ANYHOW = GroupShape(0)
@@ -114,7 +114,7 @@ class Code:
         self._loaded = loaded
         self.symbol = self._loaded.address
         self.address = self.symbol(THREAD_MAIN)
-        self.frame_size = -(-frame_size // _FRAME_ALIGNMENT) * _FRAME_ALIGNMENT
+        self.frame_size = stride_of(frame_size)
 
 
 @dataclass(frozen=True)
