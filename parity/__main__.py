@@ -5,6 +5,7 @@
     python -m parity --part results --sample 400
     python -m parity --continue --seconds 600   what has no result yet, for ten minutes
     python -m parity --part results --family 'gemv.*' --engine coroutine
+    python -m parity --part ways --sample 300   code made soon against code made as always
     python -m parity --page                  docs/parity.md, of all results that are here
     python -m parity --page --part results   only this section of it
 
@@ -33,7 +34,8 @@ from parity.verdict import Verdict
 
 Names = Callable[[], Sequence[str]]
 Judge = Callable[[Iterable[str]], Iterator[Verdict]]
-PARTS = ("tables", "results", "structure", "torch", "programs")
+PARTS = ("tables", "results", "ways", "structure", "torch", "programs")
+_OF_ENGINES = ("results", "ways")
 RESULTS = wheels.FOLDER / "results"
 _GOOD = ("equal", "NaN signs", "close")
 
@@ -71,7 +73,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--engine",
         choices=("simdgroup", "coroutine"),
-        help="results of this one only; coroutine compiles in a third of the time",
+        help="results of this one only",
     )
     parser.add_argument(
         "--page",
@@ -90,7 +92,7 @@ def judge(options: argparse.Namespace) -> int:
         place = RESULTS / f"{part}-{options.shard.replace('/', '-of-')}.jsonl"
         place.parent.mkdir(parents=True, exist_ok=True)
         if options.resume:
-            engine = options.engine if part == "results" else None
+            engine = options.engine if part in _OF_ENGINES else None
             known = judged_on(engine, results_in(RESULTS, part))
             chosen = [name for name in chosen if name not in known]
         started, bad, count = time.monotonic(), 0, 0
@@ -112,7 +114,7 @@ def judge(options: argparse.Namespace) -> int:
 def _judges(engine: str | None) -> dict[str, tuple[Names, Judge]]:
     import torch  # noqa: PLC0415  (a page is written without it)
 
-    from parity import mlx, programs, pytorch, results  # noqa: PLC0415  (they import torch)
+    from parity import mlx, programs, pytorch, results, ways  # noqa: PLC0415  (they import torch)
 
     torch.set_num_threads(1)  # launches are small; who wants more cores runs several shards
     engines = results.ENGINES if engine is None else (engine,)
@@ -126,6 +128,7 @@ def _judges(engine: str | None) -> dict[str, tuple[Names, Judge]]:
     return {
         "tables": (with_source, mlx.judge_tables),
         "results": (with_source, functools.partial(results.judge_results, engines=engines)),
+        "ways": (with_source, functools.partial(ways.judge_ways, engines=engines)),
         "structure": (with_source, mlx.judge_structure),
         "torch": (with_case, pytorch.judge),
         "programs": (programs.kernels, programs.judge),

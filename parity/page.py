@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from parity import wheels
+from parity import summary, wheels
 from parity.__main__ import results_in
 from parity.executed import SAME_FUSED
 
@@ -39,6 +40,7 @@ inline. They say nothing about what the GPU's compiler and hardware do with thos
 _TITLES = {
     "tables": "## Accepted, and with the same arguments",
     "results": "## The same results, bit by bit",
+    "ways": "## Code made soon, and code made as always",
     "structure": "## The same operations",
     "torch": "## PyTorch's kernels against torch on the CPU",
     "programs": "## Kernels that become programs",
@@ -53,17 +55,26 @@ def write_page(folder: Path, chosen: Sequence[str] | None = None) -> Path:
     rows = {part: list(results_in(folder, part).values()) for part in _TITLES}
     judged = {row["kernel"]: row for part in ("tables", "results") for row in rows[part]}
     rows["tables"] = list(judged.values())  # who runs a kernel compares its arguments too
-    writers = {"tables": _tables, "results": _results, "structure": _structure, "torch": _torch}
-    writers["programs"] = _programs
+    writers = {"tables": _tables, "results": _results, "ways": _ways, "structure": _structure}
+    writers |= {"torch": _torch, "programs": _programs}
+    if rows["results"] and (not chosen or "results" in chosen):
+        date = _date_of(folder.glob("results-*.jsonl"))
+        summary.keep(summary.renewed(summary.kept(), summary.summed_up(rows["results"], date)))
     known = _sections(PAGE.read_text()) if chosen else {}
     sections = []
     for part, title in _TITLES.items():
         if chosen and part not in chosen:
             sections += [known[title]] if title in known else []
-        elif rows[part]:
+        elif rows[part] or (part == "results" and summary.kept()):
             sections.append(f"{title}\n\n{writers[part](rows[part])}")
     PAGE.write_text("\n".join([_head(), *sections, _how()]))
     return PAGE
+
+
+def _date_of(files: Iterable[Path]) -> str:
+    """The day on which the last of some files was written."""
+    last = max(file.stat().st_mtime for file in files)
+    return datetime.fromtimestamp(last, timezone.utc).date().isoformat()
 
 
 def _sections(text: str) -> dict[str, str]:
@@ -95,9 +106,12 @@ def _listed(found: Sequence[tuple[str, str]]) -> str:
     if not found:
         return ""
     shown = [(f"`{name}`", what.replace("|", "\\|")) for name, what in found[:_MOST_LISTED]]
+    return _table(("kernel", "what"), shown) + _more(found, shown)
+
+
+def _more(found: Sequence[object], shown: Sequence[object]) -> str:
     more = len(found) - len(shown)
-    rest = f"\nand {more} more.\n" if more > 0 else ""
-    return _table(("kernel", "what"), shown) + rest
+    return f"\nand {more} more.\n" if more > 0 else ""
 
 
 def _tables(rows: Sequence[Row]) -> str:
@@ -115,46 +129,44 @@ def _counts(judged: int, refused: int, other: int) -> tuple[str, str, str]:
 
 
 def _results(rows: Sequence[Row]) -> str:
-    words: dict[str, Counter[str]] = {}
-    signs, undefined = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    bad = []
-    for row in rows:
-        for engine, word in row["results"]:
-            words.setdefault(engine, Counter())[_kind(word)] += 1
-            if _kind(word) == "NaN signs":
-                signs[row["family"], engine] += 1
-            elif _kind(word) == "undefined":
-                undefined[row["family"], word.removeprefix("undefined: ")] += 1
-            elif _kind(word) in ("nothing written", "not run", "differ"):
-                bad.append((row["kernel"], f"{engine}: {word}"))
-        if row["refused"]:
-            bad.append((row["kernel"], row["refused"]))
-    kinds = (
-        *("equal", "NaN signs", "nothing written", "other engine", "undefined"),
-        *("not run", "differ"),
-    )
+    """Of the figures that are kept: rows may be of one engine."""
+    engines = summary.kept()
+    refused = [(row["kernel"], row["refused"]) for row in rows if row["refused"]]
     figures = _table(
-        ("engine", "kernels", *kinds),
+        ("engine", "judged on", "kernels", *summary.KINDS),
         [
-            (engine, f"{counts.total():,}", *(f"{counts[kind]:,}" for kind in kinds))
-            for engine, counts in words.items()
+            (
+                *(engine, one.date, f"{one.words.total():,}"),
+                *(f"{one.words[kind]:,}" for kind in summary.KINDS),
+            )
+            for engine, one in engines.items()
         ],
     )
-    parts = [_results_text(rows) + figures, _of_templates(rows) + _sign_table(signs)]
+    parts = [_results_text(engines) + figures, _of_templates(engines) + _sign_table(engines)]
+    undefined = {
+        tuple(text.split(": ", 1)): count
+        for one in engines.values()
+        for text, count in sorted(one.undefined.items())
+    }
     if undefined:
-        listed = [(f"`{name}`", why, count) for (name, why), count in sorted(undefined.items())]
+        listed = [(f"`{name}`", why, count) for (name, why), count in undefined.items()]
         parts.append(_table(("template", "undefined: not launched, since", "kernels"), listed))
-    if bad:
-        parts += ["Not compared, or not equal:\n", _listed(bad)]
+    longer = [(name, engine) for engine, one in engines.items() for name in one.other_engine]
+    if longer:
+        shown = [(f"`{name}`", engine) for name, engine in longer[:_MOST_LISTED]]
+        parts.append(_table(("kernel", "too long for"), shown) + _more(longer, shown))
+    bad = [(name, f"{engine}: {what}") for engine, one in engines.items() for name, what in one.bad]
+    if bad or refused:
+        parts += ["Not compared, or not equal:\n", _listed([*bad, *refused])]
     return "\n".join(parts)
 
 
-def _results_text(rows: Sequence[Row]) -> str:
-    count = sum(map(_was_compared, rows))
+def _results_text(engines: Mapping[str, summary.Summary]) -> str:
+    count = max((one.compared for one in engines.values()), default=0)
     return _filled(
-        f"{count:,} kernels ran once from Apple's AIR and once from source, with the same bytes"
-        " in one block of memory, and whole blocks are compared. How each family is launched (sizes"
-        " with edges, strides, grids, function constants) is described in `parity/launches`."
+        f"Up to {count:,} kernels ran once from Apple's AIR and once from source, with the same"
+        " bytes in one block of memory, and whole blocks are compared. How each family is launched"
+        " (sizes with edges, strides, grids, function constants) is described in `parity/launches`."
         " Elementwise kernels, sorts and searches get special values: every second number is NaN,"
         " infinite, denormal, -0 or very large, and every one of them meets every other; sums and"
         " products get few of them. *Nothing written*: the launch left the block as it was, which"
@@ -162,65 +174,95 @@ def _results_text(rows: Sequence[Row]) -> str:
         " MLX never launches, and nothing says the result of, or no launch can have: Apple's"
         " compiler lets a kernel declare more threadgroup memory than a threadgroup can have."
     ) + _filled(
-        "For the coroutine engine alone, code is made for a batch of kernels at once, and both"
-        " programs are only simplified, not optimised (`parity/together.py`). What does not come"
-        " out equal there, but for signs of NaN, is compiled as every kernel is, and judged by"
-        " that."
+        "Programs of a batch of kernels are made at once, and only simplified. Then each engine's"
+        " own passes make coroutines or vectors of them, as always, and machine code of these is"
+        " not optimised (`parity/together.py`, `parity/vectors.py`). What does not come out equal"
+        " there, but for signs of NaN, is compiled as every kernel is, and judged by that."
     )
-
-
-def _was_compared(row: Row) -> bool:
-    kinds = {_kind(word) for _, word in row["results"]}
-    return not row["refused"] and not kinds <= {"undefined", "not run", "other engine"}
 
 
 def _filled(text: str) -> str:
     return textwrap.fill(text, width=99) + "\n\n"
 
 
-def _of_templates(rows: Sequence[Row]) -> str:
+def _of_templates(engines: Mapping[str, summary.Summary]) -> str:
     """How much of MLX is judged: of every template, and of which not all kernels."""
     from parity import mlx, templates  # noqa: PLC0415  (torch is not needed before)
 
     found = (templates.template_of(name, templates.AnyType()) for name in mlx.kernels())
     there = Counter(one.function for one in found if one is not None)
-    judged = Counter(row["family"] for row in rows)
-    part = [name for name in there if judged[name] < there[name]]
-    text = (
-        f"Judged are {judged.total():,} of {there.total():,} kernels and {len(judged)} of"
-        f" {len(there)} templates."
-    )
-    if part:
-        text += (
-            f" Of {len(there) - len(part)} templates all kernels ran; of the others"
-            f" {sum(judged[name] for name in part):,} of {sum(there[name] for name in part):,}."
+    texts = []
+    for engine, one in engines.items():
+        judged = one.templates
+        part = [name for name in there if judged[name] < there[name]]
+        text = (
+            f"On the {engine} engine {judged.total():,} of {there.total():,} kernels are judged,"
+            f" of {len(judged)} of {len(there)} templates."
         )
-    return _filled(text)
+        if part:
+            text += (
+                f" Of {len(there) - len(part)} templates all kernels ran; of the others"
+                f" {sum(judged[name] for name in part):,} of {sum(there[name] for name in part):,}."
+            )
+        texts.append(text)
+    return _filled(" ".join(texts))
 
 
-def _sign_table(signs: Counter[tuple[str, str]]) -> str:
+def _sign_table(engines: Mapping[str, summary.Summary]) -> str:
     """Where a NaN has another sign, by template."""
-    if not signs:
+    names = sorted({name for one in engines.values() for name in one.signs})
+    if not names:
         return ""
-    rows = [(f"`{name}`", engine, count) for (name, engine), count in sorted(signs.items())]
+    rows = [(f"`{name}`", *(_signs(one, name) for one in engines.values())) for name in names]
     text = (
         "Metal does not say which sign a NaN has. Where two operands are NaN, this machine's"
         " instructions give one of them, and which comes first is the compiler's choice. Kernels"
-        " whose results differ in nothing but signs of NaN:"
+        " whose results differ in nothing but signs of NaN (-: none of the template is judged):"
     )
-    return _filled(text) + _table(("template", "engine", "kernels"), rows)
+    return _filled(text) + _table(("template", *engines), rows)
 
 
-def _kind(word: str) -> str:
-    if word in ("equal", "NaN signs"):
-        return word
-    if word == "equal, nothing written":
-        return "nothing written"
-    if word.startswith("engine: "):
-        return "other engine"
-    if word.startswith("undefined: "):
-        return "undefined"
-    return "not run" if word.startswith("not run") else "differ"
+def _signs(one: summary.Summary, template: str) -> str:
+    return str(one.signs[template]) if one.templates[template] else "-"
+
+
+def _ways(rows: Sequence[Row]) -> str:
+    """What the two ways to make code came to."""
+    engines = summary.summed_up(rows, "")
+    kinds = ("equal", "NaN signs", "nothing written", "not run", "differ")
+    text = _filled(
+        "Judging by programs that are only simplified, and by machine code that is not optimised,"
+        " speaks of the kernels that everybody runs if both compute the same. Kernels of a sample"
+        " ran both ways, from AIR and from source, and each is compared with itself"
+        " (`python -m parity --part ways --sample N`)."
+    )
+    figures = _table(
+        ("engine", "kernels, both ways", *kinds),
+        [
+            (engine, f"{one.words.total():,}", *(f"{one.words[kind]:,}" for kind in kinds))
+            for engine, one in engines.items()
+        ],
+    )
+    bad = [(name, f"{engine}: {what}") for engine, one in engines.items() for name, what in one.bad]
+    return "\n".join(filter(None, [text + figures, _listed(bad)]))
+
+
+_STRUCTURE_TEXT = (
+    "Where results cannot tell: how many additions, subtractions, products, quotients and fused"
+    " multiply-adds the program of a kernel has, as the compilers leave it or after the same"
+    " optimiser, which unrolls the same loops. Of vectors the components count that anything comes"
+    " of; negations, which are exact, do not. Where the texts still differ, the operations are"
+    " counted that a launch carries out. No optimiser makes a fused multiply-add of two operations"
+    " here: of those there must be as many. Others are computed before a branch by one compiler and"
+    " behind it by the other: in `four_step_mem_1024`, which was traced, threads without a"
+    " butterfly compute one in vain in our program, and skip it in Apple's.",
+    "`sv2_Powerfloat32` was traced too: it computes powers of one number, two in each thread."
+    " Apple's compiler takes it that buffers never overlap, and reads that number once; what `pow`"
+    " makes of it alone, 1 quotient and 6 fused multiply-adds, is then computed once a thread. Our"
+    " program reads it again behind the first result, which may lie in the same memory, and"
+    " computes it for each: 501 times more of 1,003. Nothing else differs.",
+    "And which math functions it calls, the fast or the precise ones.",
+)
 
 
 def _structure(rows: Sequence[Row]) -> str:
@@ -233,17 +275,7 @@ def _structure(rows: Sequence[Row]) -> str:
             words[what].append(word)
             if word != "equal":
                 other.append((row["kernel"], word))
-    text = _filled(
-        "Where results cannot tell: how many additions, subtractions, products, quotients and fused"
-        " multiply-adds the program of a kernel has, as the compilers leave it or after the same"
-        " optimiser, which unrolls the same loops. Of vectors the components count that anything"
-        " comes of; negations, which are exact, do not. Where the texts still differ, the"
-        " operations are counted that a launch carries out. No optimiser makes a fused multiply-add"
-        " of two operations here: of those there must be as many. Others are computed before a"
-        " branch by one compiler and behind it by the other: in `four_step_mem_1024`, which was"
-        " traced, threads without a butterfly compute one in vain in our program, and skip it in"
-        " Apple's."
-    ) + _filled("And which math functions it calls, the fast or the precise ones.")
+    text = "".join(map(_filled, _STRUCTURE_TEXT))
     names = {"structure": "operations", "functions": "functions called"}
     figures = _table(
         ("of programs", "compared", "equal", "as many fused", "differ"),

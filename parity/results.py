@@ -87,7 +87,7 @@ def judged_together(
 ) -> dict[str, Verdict]:
     """Verdicts by name of the kernels that are as they should be. Others need a closer look."""
     found: dict[str, Verdict] = {}
-    for part in _of_same_constants(group):
+    for part in same_constants(group):
         try:
             verdicts = _judged_part(part, compiler, engines)
         except (AnymetalError, OneByOne, RuntimeError) as error:
@@ -100,7 +100,7 @@ def judged_together(
     return found
 
 
-def _of_same_constants(group: Sequence[Noted]) -> list[list[Noted]]:
+def same_constants(group: Sequence[Noted]) -> list[list[Noted]]:
     """The kernels that have a description, by the values of their function constants."""
     found: dict[str, list[Noted]] = {}
     for one in group:
@@ -115,19 +115,35 @@ def _judged_part(
 ) -> list[Verdict]:
     """Apple's kernels and ours on each engine; all have the same function constants."""
     with collector_paused():
-        apples, ours = _programs(group, compiler)
+        programs = _programs(group, compiler)
     verdicts = [verdict_of(one) for one in group]
     for engine in engines:
         os.environ["ANYMETAL_ENGINE"] = engine  # what it cannot run shall not run on another one
-        with collector_paused():
-            code = _COMPILED[engine]([*apples, *ours])
-        made = [PlainKernel(one, {}, compiler, workers=1) for one in code]
-        for number, one in enumerate(group):
-            pair = (made[number], made[len(group) + number])
+        made = _made(programs, compiler, engine)
+        for number, (one, pair) in enumerate(zip(group, made, strict=True)):
             arguments, word = _judged_pair(one, pair)
             words = (*verdicts[number].results, (engine, word))
             verdicts[number] = replace(verdicts[number], arguments=arguments, results=words)
     return verdicts
+
+
+def quick_pairs(
+    group: Sequence[Noted], compiler: Compiler, engine: str
+) -> list[tuple[Launched, Launched]]:
+    """Apple's kernels and ours; all have the same function constants."""
+    with collector_paused():
+        made = _made(_programs(group, compiler), compiler, engine)
+    return [(_bound_launch(apples), _bound_launch(ours)) for apples, ours in made]
+
+
+def _made(
+    programs: tuple[Sequence[Program], Sequence[Program]], compiler: Compiler, engine: str
+) -> list[tuple[PlainKernel, PlainKernel]]:
+    apples, ours = programs
+    with collector_paused():
+        code = _COMPILED[engine]([*apples, *ours])
+    made = [PlainKernel(one, {}, compiler, workers=1) for one in code]
+    return list(zip(made[: len(apples)], made[len(apples) :], strict=True))
 
 
 def _programs(
@@ -158,8 +174,8 @@ def _judged_pair(one: Noted, pair: tuple[PlainKernel, PlainKernel]) -> tuple[str
     words = []
     for launch in one.launches:
         inputs = make_inputs(one.name, tables, launch)
-        words.append(_compared([_bound_launch(kernel) for kernel in pair], launch, inputs))
-    return difference(_present(tables, own), own), max(words, key=_badness)
+        words.append(compared([_bound_launch(kernel) for kernel in pair], launch, inputs))
+    return difference(_present(tables, own), own), worst(words)
 
 
 def _bound_launch(kernel: PlainKernel) -> Launched:
@@ -197,8 +213,8 @@ def _judged(one: Noted, compiler: Compiler, engines: Sequence[str]) -> Verdict:
         own = kernels[1].arguments
         verdict = replace(verdict, arguments=difference(_present(tables, own), own))
         runs = [_kernel_launch(kernel) for kernel in kernels]
-        words = [_compared(runs, *each) for each in zip(described, inputs, strict=True)]
-        found.append((engine, max(words, key=_badness)))
+        words = [compared(runs, *each) for each in zip(described, inputs, strict=True)]
+        found.append((engine, worst(words)))
     return replace(verdict, results=tuple(found))
 
 
@@ -222,6 +238,12 @@ def _kernels(one: Noted, compiler: Compiler) -> tuple[Kernel, Kernel]:
     return library.specialize(one.name, dict(one.constants)), ours
 
 
+def ordinary_pair(one: Noted, compiler: Compiler) -> tuple[Launched, Launched]:
+    """Apple's kernel and ours, compiled as every kernel is."""
+    apples, ours = _kernels(one, compiler)
+    return _kernel_launch(apples), _kernel_launch(ours)
+
+
 def _kernel_launch(kernel: Kernel) -> Launched:
     def run(arguments: list[torch.Tensor], launch: Launch) -> None:
         kernel(*arguments, threads=launch.threads, group_size=launch.group)
@@ -232,13 +254,13 @@ def _kernel_launch(kernel: Kernel) -> Launched:
 # ---- what came out -------------------------------------------------------------------------------
 
 
-def _badness(word: str) -> int:
-    """How much a word says: of several launches the worst is kept."""
+def worst(words: Sequence[str]) -> str:
+    """Of several launches what says most."""
     known = ("equal", "NaN signs", "equal, nothing written")
-    return known.index(word) if word in known else len(known)
+    return max(words, key=lambda word: known.index(word) if word in known else len(known))
 
 
-def _compared(kernels: Sequence[Launched], launch: Launch, inputs: Inputs) -> str:
+def compared(kernels: Sequence[Launched], launch: Launch, inputs: Inputs) -> str:
     """`equal`, `equal, nothing written`, `NaN signs`, or how many elements differ."""
     word = _compared_once(kernels, launch, inputs)
     if word == "equal, nothing written":

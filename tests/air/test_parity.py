@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from anymetal.engines.compiler import Compiler
+
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
-from parity import mlx, pytorch, results, wheels
+from parity import mlx, pytorch, results, ways, wheels
 from parity.__main__ import describe, is_good, shard
 from parity.inputs import make_inputs
 from parity.templates import AnyType, template_of
@@ -50,6 +52,28 @@ def test_results_are_equal_bit_by_bit(name: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("ANYMETAL_ENGINE", "auto")
     (verdict,) = results.judge_results([name])
     assert verdict.results == (("simdgroup", "equal"), ("coroutine", "equal"))
+
+
+def test_code_made_soon_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As code that is made as always, from AIR and from source."""
+    fetched(wheels.MLX)
+    monkeypatch.setenv("ANYMETAL_ENGINE", "auto")
+    (verdict,) = ways.judge_ways(["vs_Poweruint8"])
+    assert verdict.results == (("simdgroup", "equal"), ("coroutine", "equal"))
+
+
+def test_what_is_not_made_soon_is_made_as_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that is too long for the simdgroup engine is not judged on another one."""
+    fetched(wheels.MLX)
+    monkeypatch.setenv("ANYMETAL_ENGINE", "auto")
+    monkeypatch.setattr("anymetal.engines.cpu.simdgroups.engine.HEAVIEST_ON_DEMAND", 1)
+    one = mlx.noted("vv_Addint32")
+    assert one is not None
+    compiler = Compiler(mlx.source_of([one]))
+    assert results.judged_together([one], compiler, ["simdgroup"]) == {}
+    (verdict,) = results.judge_results([one.name], ["simdgroup"])
+    ((_, word),) = verdict.results
+    assert word.startswith("engine: kernel 'vv_Addint32' cannot run on the simdgroup engine")
 
 
 def test_every_kernel_has_a_description() -> None:
