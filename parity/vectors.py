@@ -1,13 +1,15 @@
 """Programs of a batch as vector code, which is made soon and not optimised.
 
 Of a kernel that is optimised as always, machine code takes ten times as long as all else. The judge
-asks what two programs compute: each is vectorised as always, for the shapes of threadgroups that
-its launches have, and clang generates code without a look at it as a whole.
+asks what two programs compute. So loops over arrays are not unrolled before a program is
+vectorised, one code does for whole threadgroups and for those that the grid's edges cut, and clang
+generates code without a look at it as a whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from anymetal.engines.collector import collector_paused
@@ -32,6 +34,9 @@ class QuickVectors(SimdgroupExecutable):
         self._ir = ir
 
     def _new_code(self, shape: GroupShape) -> Code | Unsuitable:
+        cut = replace(shape, complete=False)
+        if isinstance(found := self._codes.get(cut), Code):
+            return found  # it takes less for granted
         with collector_paused():
             try:
                 written = write(self._ir, shape, self.metadata["heaviest"])
@@ -49,7 +54,7 @@ def compile_vectors(programs: Sequence[Program]) -> list[QuickVectors]:
     engine, host = SimdgroupEngine(), runtime()
     made = []
     for program in programs:
-        ir, metadata = engine.prepared(program, patient=True)
+        ir, metadata = engine.prepared(program, patient=True, unroll=False)
         metadata["reason"] = ""
         made.append(QuickVectors(ir, metadata, host))
     return made

@@ -85,10 +85,11 @@ def inlined(ir: str) -> str:
 
 
 @bounded
-def normalised(ir: str, *, combine: bool = False) -> str:
+def normalised(ir: str, *, combine: bool = False, unroll: bool = True) -> str:
     """A module with branches folded and loops in the one form that vectorisation reads.
 
     `combine`: also simplify instructions, so that what was put together and taken apart is gone.
+    `unroll`: loops over a thread's arrays, so that these become registers.
     """
     with LOCK:
         module = read(ir)
@@ -96,8 +97,7 @@ def normalised(ir: str, *, combine: bool = False) -> str:
         if combine:
             manager.add_instruction_combine_pass()
         run_manager(manager, module)
-        if _has_variables(module.get_function(THREAD_MAIN)):
-            # Loops over arrays of a thread: unrolled, the arrays become registers.
+        if unroll and _has_variables(module.get_function(THREAD_MAIN)):
             run_pipeline(module, target_machine(2), 2)
         manager = llvm.create_new_module_pass_manager()
         manager.add_simplify_cfg_pass()

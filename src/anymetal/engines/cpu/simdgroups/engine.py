@@ -83,14 +83,18 @@ class SimdgroupEngine:
         *,
         patient: bool,
         observe: Callable[[Module], None] | None = None,
+        unroll: bool = True,
     ) -> tuple[str, dict[str, Any]]:
-        """The IR that is vectorised, and the executable's metadata."""
+        """The IR that is vectorised, and the executable's metadata.
+
+        `unroll`: loops over a thread's arrays, which is faster code and more of it.
+        """
         module = parse(program.ir)
         answer_at_once(module, at_once=True)
         metadata, _ = lower(module, program)
         run(module, _PASSES)
         split = split_position_loads(module)
-        ir = jit.normalised(str(module), combine=split)
+        ir = jit.normalised(str(module), combine=split, unroll=unroll)
         if observe is not None:
             module = parse(ir)
             observe(module)
