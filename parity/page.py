@@ -174,10 +174,11 @@ def _results_text(engines: Mapping[str, summary.Summary]) -> str:
         " MLX never launches, and nothing says the result of, or no launch can have: Apple's"
         " compiler lets a kernel declare more threadgroup memory than a threadgroup can have."
     ) + _filled(
-        "Programs of a batch of kernels are made at once, and only simplified. Then each engine's"
-        " own passes make coroutines or vectors of them, as always, and machine code of these is"
-        " not optimised (`parity/together.py`, `parity/vectors.py`). What does not come out equal"
-        " there, but for signs of NaN, is compiled as every kernel is, and judged by that."
+        "Programs of a batch of kernels are made at once, and only simplified. The passes of the"
+        " coroutine engine make loops and coroutines of them, those of the simdgroup engine vectors"
+        " for each launch; machine code of these is not optimised (`parity/together.py`,"
+        " `parity/vectors.py`). What does not come out equal there, but for signs of NaN, is"
+        " compiled as every kernel is, and judged by that."
     )
 
 
