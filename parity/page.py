@@ -292,6 +292,17 @@ def _structure_counts(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{count:,}" for count in counts)
 
 
+_TORCH_TEXT = (
+    "Elementwise operators in all their forms (dense, strided, broadcast, with casts), reductions,"
+    " scans, norms, sorts, indexing, products. *Close* is within 2e-5 (float), 2e-3 (half), 1.6e-2"
+    " (bfloat) of the CPU's result, 20 times that for special functions and sums; integers must be"
+    " equal.",
+    "A kernel may be wrong itself. PyTorch's `logaddexp` of complex numbers whose real parts are"
+    " equal takes the second number for both: `logaddexp(6+0.3i, 6-0.47i)` is 6-0.47i and log 2"
+    " more. That is what its AIR says, so it is what it computes here; the CPU's result is right.",
+)
+
+
 def _torch(rows: Sequence[Row]) -> str:
     words = Counter(_torch_kind(row["results"][0][1]) for row in rows)
     bad = [
@@ -304,17 +315,8 @@ def _torch(rows: Sequence[Row]) -> str:
         ("PyTorch's kernels run", *kinds),
         [(f"{len(rows):,}", *(f"{words[kind]:,}" for kind in kinds))],
     )
-    text = (
-        "Elementwise operators in all their forms (dense, strided, broadcast, with casts),"
-        " reductions, scans,\nnorms, sorts, indexing, products. *Close* is within 2e-5 (float),"
-        " 2e-3 (half), 1.6e-2 (bfloat) of\nthe CPU's result, 20 times that for special functions"
-        " and sums; integers must be equal.\n\n"
-        "A kernel may be wrong itself. PyTorch's `logaddexp` of complex numbers whose real parts"
-        " are equal\ntakes the second number for both: `logaddexp(6+0.3i, 6-0.47i)` is 6-0.47i and"
-        " log 2 more. That is what\nits AIR says, so it is what it computes here; the CPU's result"
-        " is the right one.\n"
-    )
-    return "\n".join([text, figures, _listed(bad)])
+    text = "".join(map(_filled, _TORCH_TEXT))
+    return "\n".join(filter(None, [text + figures, _listed(bad)]))
 
 
 def _torch_kind(word: str) -> str:
