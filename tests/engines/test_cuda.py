@@ -253,8 +253,9 @@ LOOPS = (
     + """#include <metal_logging>
 kernel void counted(device float* x, constant uint& n, threadgroup float* s [[threadgroup(0)]],
                     uint i [[thread_position_in_grid]], uint g [[threads_per_grid]],
-                    uint t [[threads_per_threadgroup]]) {
+                    uint t [[threads_per_threadgroup]], uint w [[simdgroups_per_threadgroup]]) {
   float a = 0;
+  for (uint k = i; k < n; k += w * 32) a += x[k];
   for (uint k = i; k < n; k += g) a += x[k];
   for (uint k = i; k < n; k += t) a += x[k];
   for (int k = 99; k >= 0; --k) { s[k] = a; a += s[k + 1]; }

@@ -53,6 +53,13 @@ template [[host_name("shared_float")]] [[kernel]] decltype(shared<float>) shared
 kernel void direct(device const bfloat* x, device float* c) {
   multiply<bfloat>(x, x + 16 * STRIDE, c, TURNED);
 }
+kernel void filled(device const half* x, device float* c) {
+  simdgroup_half8x8 left, right = make_filled_simdgroup_matrix<half, 8, 8>(2.0h);
+  simdgroup_load(left, x);
+  simdgroup_float8x8 sum = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+  simdgroup_multiply_accumulate(sum, left, right, sum);
+  simdgroup_store(sum, c, 8);
+}
 kernel void direct_float(device const float* x, device float* c) {
   multiply<float>(x, x + 16 * STRIDE, c, TURNED);
 }
@@ -83,6 +90,10 @@ def test_rows_that_are_not_aligned_are_read_by_their_lanes() -> None:
 
 def test_matrices_of_device_memory_are_read_by_their_lanes() -> None:
     assert instructions("direct") == {"m16n8k16": 2, "movmatrix": 4}
+
+
+def test_a_matrix_of_one_number_can_be_on_the_right() -> None:
+    assert instructions("filled") == {"m16n8k8": 1, "movmatrix": 1}
 
 
 def test_a_sum_that_is_used_is_there_before_the_next_product() -> None:

@@ -11,7 +11,7 @@ import anymetal
 from anymetal import ops
 from anymetal.policy.policy import override
 
-BF16, FP32 = torch.bfloat16, torch.float32
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 WIDE = {"group_size": 128, "rows": 128, "depth": 32, "columns": 128, "width": 8}
 TALL = {"group_size": 128, "rows": 128, "depth": 16, "columns": 64}
 QUERIES = {"group_size": 64, "width": 8, "matrices": 2, "ahead": 1}
@@ -195,13 +195,37 @@ def test_four_words_of_quantised_weights(scheme: str, columns: int) -> None:
     close(result, x.double() @ whole.T, float((x.double().abs() @ whole.abs().T).max()))
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_teams_of_lanes_that_share_paged_keys(parts: int) -> None:
-    keys, heads = 75, 2
-    caches = [normal(6 + i, 16, heads, 128)[:6] for i in range(2)]
-    table, query = torch.tensor([[3, 1, 5, 0, 2]], dtype=torch.int32), normal(1, 8, 128)
-    shape = {"group_size": 64, "rows_per_group": 4, "width": 8, "keys_per_part": 80 // parts}
-    with override("paged_attention", max_groups=64, **shape):
+# Every kind of group, their sizes, both dtypes; rows that end within 16.
+@pytest.mark.parametrize(
+    ("scheme", "group", "columns", "dtype"),
+    [
+        ("int4", 64, 1280, BF16),
+        ("int4", 128, 768, FP16),
+        ("int4_zero_point", 32, 512, BF16),
+        ("mlx_4bit", 64, 512, FP16),
+        ("q4_0", 32, 512, BF16),
+    ],
+)
+def test_quantised_weights_as_matrices(
+    scheme: str, group: int, columns: int, dtype: torch.dtype
+) -> None:
+    x = normal(2, columns, dtype=dtype)
+    weight = ops.quantize(normal(21, columns, dtype=dtype), scheme, group)
+    shape = {"matrix_group_size": 64, "matrix_groups": 99}
+    with override("quantized_linear", "dots", split=1, **shape):
+        result = silent(lambda: ops.quantized_linear(x, weight))
+    whole = ops.dequantize(weight, FP32).double()
+    close(result, x.double() @ whole.T, float((x.double().abs() @ whole.abs().T).max()))
+
+
+@pytest.mark.parametrize(("parts", "matrices"), [(1, 0), (2, 0), (1, 1), (2, 1)])
+def test_teams_of_lanes_that_share_paged_keys(parts: int, matrices: int) -> None:
+    keys, heads = 75 + 64 * matrices, 2
+    caches = [normal(10 + i, 16, heads, 128)[:10] for i in range(2)]
+    table = torch.tensor([[3, 1, 5, 0, 2, 9, 4, 8, 6]], dtype=torch.int32)
+    query = normal(1, 8, 128)
+    shape = {"group_size": 64, "rows_per_group": 4, "width": 8, "keys_per_part": keys // parts + 1}
+    with override("paged_attention", max_groups=64, matrices=matrices, **shape):
         result = silent(
             lambda: ops.paged_attention(
                 query, *caches, table, torch.tensor([keys], dtype=torch.int32)

@@ -85,6 +85,11 @@ def _latches(loop: Loop, graph: Graph) -> list[str]:
     return [label for label in loop.blocks if loop.header in graph[label]]
 
 
+def _is_multiple_of(mask: int | None) -> bool:
+    """Whether it leaves a multiple of a power of two: the threads of whole simdgroups, say."""
+    return mask is not None and mask < 0 and -mask & (-mask - 1) == 0
+
+
 class _Counts:
     """Which loops of a function count to a bound."""
 
@@ -211,7 +216,8 @@ class _Counts:
             return callee.startswith(("llvm.umin.", "llvm.umax.")) and self._all(definition, seen)
         if definition.opcode == "load":
             return self._in_shape(definition.pointer.text)
-        return definition.opcode in _OF_SHAPES and self._all(definition, seen)
+        rounded = definition.opcode == "and" and _is_multiple_of(definition.operands[1].integer)
+        return (rounded or definition.opcode in _OF_SHAPES) and self._all(definition, seen)
 
     def _all(self, definition: Instruction, seen: set[str]) -> bool:
         values = definition.operands[1:] if definition.opcode == "select" else definition.operands

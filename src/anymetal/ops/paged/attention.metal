@@ -10,7 +10,11 @@
 // Whatever the tables, lengths and starts hold, nothing outside the tensors is read: lengths end
 // with the table, queries with the tensor, and a key in a block that does not exist makes its row
 // NaN.
+#include <metal_simdgroup_matrix>
+
 #include "shared/fp8.h"
+#include "shared/matrix_lanes.h"
+#include "shared/paged.h"
 #include "shared/vectors.h"
 
 constant constexpr uint lanes = 32;
@@ -29,168 +33,6 @@ struct Coded {
   using storage = uchar;
   static float decode(uchar value) { return fp8_to_float<F>(value); }
 };
-
-// --- what the host passes ------------------------------------------------------------------------
-
-struct Strides {
-  uint query_token, query_head;
-  uint key_block, key_slot, key_head;
-  uint value_block, value_slot, value_head;
-};
-
-struct Numbers {
-  uint tokens;       // rows of the query tensor
-  uint batch;        // sequences
-  uint queries;      // of each sequence; 0: `starts` has the first token of each
-  uint kv_heads;     // heads of keys and values
-  uint group;        // query heads that share one of them
-  uint size;         // elements of a head
-  uint blocks;       // of the caches
-  uint block_size;   // keys of a block
-  uint table_width;  // blocks of a table
-  uint window;       // keys that a query sees up to its own, and from it on; 0: all
-  uint part;         // keys of a part
-  uint parts;        // parts of a sequence
-  float scale;
-  float softcap;  // 0: none
-  bool is_causal;
-  bool has_slopes;
-  bool has_sinks;
-  bool has_key_scales;
-  bool has_value_scales;
-  Strides strides;
-};
-
-inline float scale_at(device const float* scales, bool has_scales, uint kv_head) {
-  return has_scales ? scales[kv_head] : 1.0f;
-}
-
-// --- which rows, and which keys they see ---------------------------------------------------------
-
-// The rows of one threadgroup: query heads of a sequence, all heads of a query side by side.
-struct Tile {
-  uint sequence;
-  uint first_row;
-  uint first_token;
-  uint queries;
-};
-
-inline uint first_tile(device const int* starts, uint sequence, uint group, uint rows) {
-  return uint(starts[sequence]) * group / rows + sequence;
-}
-
-// Tiles of a ragged batch are counted so that each sequence begins with a whole one: some are
-// empty.
-inline Tile tile_of(uint index, uint rows, device const int* starts, constant Numbers& numbers) {
-  if (numbers.queries) {
-    const uint each = (numbers.queries * numbers.group + rows - 1) / rows;
-    const uint sequence = index / each;
-    return {sequence, index % each * rows, sequence * numbers.queries, numbers.queries};
-  }
-  uint sequence = 0, end = numbers.batch;
-  while (end - sequence > 1) {
-    const uint middle = (sequence + end) / 2;
-    if (first_tile(starts, middle, numbers.group, rows) <= index) {
-      sequence = middle;
-    } else {
-      end = middle;
-    }
-  }
-  const uint first = first_tile(starts, sequence, numbers.group, rows);
-  const int start = starts[sequence];
-  const int queries = starts[sequence + 1] - start;
-  return {sequence, (index - first) * rows, uint(start), uint(max(queries, 0))};
-}
-
-struct Row {
-  uint token;  // numbers.tokens: there is no such row
-  uint head;
-  int position;  // of the query among the keys
-  uint begin;    // of the keys it sees
-  uint end;
-};
-
-inline Row row_of(uint index, uint kv_head, uint length, thread const Tile& tile,
-                  constant Numbers& numbers) {
-  const uint query = index / numbers.group;
-  const uint token = tile.first_token + query;
-  const uint head = kv_head * numbers.group + index % numbers.group;
-  if (query >= tile.queries || token >= numbers.tokens) return {numbers.tokens, head, 0, 0, 0};
-  const int position = int(length) - int(tile.queries) + int(query);
-  const int window = int(numbers.window ? numbers.window : length + tile.queries);
-  const int end = numbers.is_causal ? position + 1 : position + window;
-  const int begin = position + 1 - window;
-  const uint last = uint(clamp(end, 0, int(length)));
-  return {token, head, position, min(uint(max(begin, 0)), last), last};
-}
-
-// --- one number a row ----------------------------------------------------------------------------
-
-template <uint rows>
-struct Each;
-template <>
-struct Each<1> {
-  using Floats = float;
-  using Ints = int;
-  using Uints = uint;
-};
-template <>
-struct Each<4> {
-  using Floats = float4;
-  using Ints = int4;
-  using Uints = uint4;
-};
-
-template <typename T>
-inline T of_row(T all, uint) {
-  return all;
-}
-template <typename T>
-inline T of_row(vec<T, 4> all, uint r) {
-  return all[r];
-}
-template <typename T>
-inline void set_row(thread T& all, uint, T value) {
-  all = value;
-}
-template <typename T>
-inline void set_row(thread vec<T, 4>& all, uint r, T value) {
-  all[r] = value;
-}
-
-// --- softmax -------------------------------------------------------------------------------------
-
-// exp(-inf - -inf) is NaN, but a row that has seen no key yet counts nothing.
-template <typename V>
-inline V base_of(V largest) {
-  return select(largest, V(0.0f), largest == V(-INFINITY));
-}
-
-// The largest score, and the sum of exp(score - largest).
-template <typename V>
-struct State {
-  V largest;
-  V total;
-};
-
-inline State<float> merge(State<float> a, State<float> b) {
-  const float largest = max(a.largest, b.largest);
-  const float base = base_of(largest);
-  return {largest, a.total * exp(a.largest - base) + b.total * exp(b.largest - base)};
-}
-
-// What the sum of weighted values is multiplied with: rows without keys are zero. A sink is a score
-// that has no value.
-inline float weight_of(State<float> state, float value_scale, uint head, device const float* sinks,
-                       bool has_sinks) {
-  float factor = value_scale;
-  if (has_sinks) {
-    const State<float> whole = merge(state, {sinks[head], 1.0f});
-    factor *= exp(state.largest - base_of(whole.largest));
-    state = whole;
-  }
-  return state.total == 0.0f ? 0.0f : factor / state.total;
-}
 
 // --- elements of a head, spread over the lanes ---------------------------------------------------
 
@@ -213,9 +55,14 @@ struct Rows {
   Floats query[steps];
   Floats sums[steps];   // of values times exp(score - largest)
   State<Floats> state;  // the total is that of this lane's keys
-  Floats slope;
+};
+
+// What the score of a key depends on besides the product, a number a row.
+template <uint rows>
+struct Limits {
+  typename Each<rows>::Floats slope;
   typename Each<rows>::Ints position;
-  typename Each<rows>::Uints begin;
+  typename Each<rows>::Uints begin;  // of the keys that the row sees
   typename Each<rows>::Uints end;
 };
 
@@ -229,11 +76,16 @@ struct Keys {
   threadgroup typename Each<rows>::Floats* weights;
 };
 
+// The block of this lane's key, of those from `start` on.
+inline uint block_of(uint start, uint end, uint lane, device const int* table,
+                     constant Numbers& numbers) {
+  return uint(table[min(start + lane, end - 1) / numbers.block_size]);
+}
+
 template <uint rows>
-inline void find_keys(thread Keys<rows>& keys, uint start, uint end, uint lane,
-                      device const int* table, constant Numbers& numbers) {
+inline void place_keys(thread Keys<rows>& keys, uint block, uint start, uint end, uint lane,
+                       constant Numbers& numbers) {
   const uint key = min(start + lane, end - 1);
-  const uint block = uint(table[key / numbers.block_size]);
   const uint slot = key % numbers.block_size;
   keys.key = start + lane < end ? key : no_key;
   keys.count = min(lanes, end - start);
@@ -285,14 +137,15 @@ inline typename Each<rows>::Floats scores_of(thread const Rows<rows, steps>& all
 
 // Scores become weights, and what was summed before is scaled to them.
 template <uint rows, uint steps>
-inline void weigh_keys(thread Rows<rows, steps>& all, thread const Keys<rows>& keys,
-                       typename Each<rows>::Floats score, float softcap, uint lane) {
+inline void weigh_keys(thread Rows<rows, steps>& all, Limits<rows> limits,
+                       thread const Keys<rows>& keys, typename Each<rows>::Floats score,
+                       float softcap, uint lane) {
   using Floats = typename Each<rows>::Floats;
   using Ints = typename Each<rows>::Ints;
   if (softcap != 0.0f) score = softcap * tanh(score / softcap);
-  score -= all.slope * Floats(abs(Ints(int(keys.key)) - all.position));
+  score -= limits.slope * Floats(abs(Ints(int(keys.key)) - limits.position));
   if (!keys.exists) score = Floats(NAN);
-  score = select(Floats(-INFINITY), score, all.begin <= keys.key && all.end > keys.key);
+  score = select(Floats(-INFINITY), score, limits.begin <= keys.key && limits.end > keys.key);
   const Floats largest = max(all.state.largest, simd_max(score));
   const Floats base = base_of(largest);
   const Floats factor = exp(all.state.largest - base);
@@ -383,6 +236,157 @@ inline void add_wide_values(thread Rows<rows, wide_steps>& all, thread const Key
   simdgroup_barrier(mem_flags::mem_threadgroup);  // before the next keys take the place of these
 }
 
+// --- scores as products of matrices --------------------------------------------------------------
+
+// A row of a left matrix is a key, a column of a right one a row of queries. The four lanes of a
+// row read 16 bytes of a key each: their elements are columns of four matrices, and queries are put
+// into the same order. Keys, or values, that are on their way are eight accesses a lane; of heads
+// of 128 elements those are half of a simdgroup's 32.
+constant constexpr uint accesses = 8;
+
+template <typename T, uint team>
+struct Matrices {
+  static constexpr constant uint batches = team / accesses;
+  static constexpr constant uint octets = 4 / batches;  // of keys in a batch
+  static constexpr constant uint pieces = team / 4;     // accesses of a lane to a key
+  simdgroup_matrix<T, 8, 8> queries[team];
+
+  // The element of a head that a row of right matrix `m` has.
+  static uint element(uint m, uint row) { return m / 4 * 32 + row / 2 * 8 + m % 4 * 2 + row % 2; }
+
+  template <uint rows>
+  void load_queries(device const T* query, uint kv_head, uint length, thread const Tile& tile,
+                    constant Numbers& numbers, Lane at) thread {
+    vec<T, 2> pairs[team];
+#pragma unroll
+    for (uint i = 0; i < 2; ++i) {
+      const uint index = min(at.column + i, rows - 1);
+      const Row row = row_of(tile.first_row + index, kv_head, length, tile, numbers);
+      const uint token = min(row.token, numbers.tokens - 1);
+      device const T* head =
+          query + token * numbers.strides.query_token + row.head * numbers.strides.query_head;
+#pragma unroll
+      for (uint m = 0; m < team; ++m)
+        pairs[m][i] = at.column + i < rows ? head[element(m, at.row)] : T(0.0f);
+    }
+#pragma unroll
+    for (uint m = 0; m < team; ++m) queries[m].thread_elements() = pairs[m];
+  }
+
+  static void load_keys(thread uint4* keys, threadgroup const uint2* offsets, device const T* cache,
+                        uint batch, Lane at) {
+#pragma unroll
+    for (uint o = 0; o < octets; ++o) {
+      device const T* key = cache + offsets[(batch * octets + o) * 8 + at.row].x + at.column * 4;
+#pragma unroll
+      for (uint j = 0; j < pieces; ++j)
+        keys[o * pieces + j] = *reinterpret_cast<device const uint4*>(key + j * 32);
+    }
+  }
+
+  static void load_values(thread uint4* values, threadgroup const uint2* offsets,
+                          device const T* cache, uint batch, uint lane) {
+    const uint first = lane / team * team + batch * accesses;
+#pragma unroll
+    for (uint k = 0; k < accesses; ++k)
+      values[k] =
+          *reinterpret_cast<device const uint4*>(cache + offsets[first + k].y + lane % team * 8);
+  }
+
+  // A batch's scores, each at the place of its key.
+  template <typename Floats>
+  void put_scores(thread const uint4* keys, threadgroup Floats* scores, uint batch,
+                  Lane at) const thread {
+    simdgroup_float8x8 sums[octets];
+#pragma unroll
+    for (uint o = 0; o < octets; ++o) sums[o] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+#pragma unroll
+    for (uint m = 0; m < team; ++m) {
+#pragma unroll
+      for (uint o = 0; o < octets; ++o) {
+        simdgroup_matrix<T, 8, 8> left;
+        left.thread_elements() = as_type<vec<T, 2>>(keys[o * pieces + m / 4][m % 4]);
+        simdgroup_multiply_accumulate(sums[o], left, queries[m], sums[o]);
+      }
+    }
+    constexpr uint rows = sizeof(Floats) / sizeof(float);
+#pragma unroll
+    for (uint o = 0; o < octets; ++o) {
+      threadgroup Floats* place = scores + (batch * octets + o) * 8 + at.row;
+      if (at.column < rows)
+        *reinterpret_cast<threadgroup float2*>(reinterpret_cast<threadgroup float*>(place) +
+                                               at.column) = sums[o].thread_elements();
+    }
+  }
+
+  template <uint rows>
+  static void add_values(thread Rows<rows, wide_steps>& all, thread const uint4* values,
+                         threadgroup const typename Each<rows>::Floats* weights, uint batch,
+                         uint lane) {
+    using Floats = typename Each<rows>::Floats;
+    const uint first = lane / team * team + batch * accesses;
+#pragma unroll
+    for (uint k = 0; k < accesses; ++k) {
+      const Floats weight = weights[first + k];
+      float4 value[2];
+      Lying<T, 8>::read(value, values[k]);
+#pragma unroll
+      for (uint i = 0; i < wide_steps; ++i)
+        all.sums[i] = fma(weight, Floats(value[i / 4][i % 4]), all.sums[i]);
+    }
+  }
+};
+
+// A simdgroup's way along its keys. While a batch of keys or values is used, others are on their
+// way.
+template <typename T, uint rows, uint team>
+struct Walk {
+  using M = Matrices<T, team>;
+  threadgroup const Limits<rows>* limits;
+  device const int* table;
+  device const T* key_cache;
+  device const T* value_cache;
+  float scale;
+  uint end;
+  uint lane;
+  M matrices;
+  uint4 held[M::batches][accesses];
+
+  uint block(uint start, constant Numbers& numbers) const thread {
+    return block_of(start, end, lane, table, numbers);
+  }
+
+  void begin(thread Keys<rows>& keys, uint start, constant Numbers& numbers) thread {
+    place_keys(keys, block(start, numbers), start, end, lane, numbers);
+#pragma unroll
+    for (uint b = 0; b < M::batches; ++b)
+      M::load_keys(held[b], keys.offsets, key_cache, b, lane_of(lane));
+  }
+
+  // Uses the keys that are held, and reads those from `next` on unless these are the last.
+  template <bool last>
+  void step(thread Rows<rows, wide_steps>& all, thread Keys<rows>& keys, uint next,
+            constant Numbers& numbers) thread {
+    const Lane at = lane_of(lane);
+    const uint block_of_next = last ? 0 : block(next, numbers);
+#pragma unroll
+    for (uint b = 0; b < M::batches; ++b) {
+      matrices.put_scores(held[b], keys.weights, b, at);
+      M::load_values(held[b], keys.offsets, value_cache, b, lane);
+    }
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    weigh_keys(all, limits[0], keys, keys.weights[lane] * scale, numbers.softcap, lane);
+    if (!last) place_keys(keys, block_of_next, next, end, lane, numbers);
+#pragma unroll
+    for (uint b = 0; b < M::batches; ++b) {
+      M::add_values(all, held[b], keys.weights, b, lane);
+      if (last) continue;
+      simdgroup_barrier(mem_flags::mem_threadgroup);  // before scores take the place of weights
+      M::load_keys(held[b], keys.offsets, key_cache, b, at);
+    }
+  }
+};
+
 // --- results -------------------------------------------------------------------------------------
 
 // The element that is a lane's i-th: with a team, eight neighbours each; else 32 apart.
@@ -452,9 +456,10 @@ inline void store_merged(Row row, State<float> state, thread const float* own,
 
 // What a lane knows of its rows before it has seen a key, and the keys that one of them sees.
 template <typename T, uint rows, uint steps, bool whole, uint team>
-inline uint2 begin_rows(thread Rows<rows, steps>& all, device const T* query,
-                        device const float* slopes, float query_scale, uint length, uint kv_head,
-                        thread const Tile& tile, constant Numbers& numbers, uint lane) {
+inline uint2 begin_rows(thread Rows<rows, steps>& all, thread Limits<rows>& limits,
+                        device const T* query, device const float* slopes, float query_scale,
+                        uint length, uint kv_head, thread const Tile& tile,
+                        constant Numbers& numbers, uint lane) {
   uint begin = length, end = 0;
   for (uint r = 0; r < rows; ++r) {
     const Row row = row_of(tile.first_row + r, kv_head, length, tile, numbers);
@@ -467,10 +472,10 @@ inline uint2 begin_rows(thread Rows<rows, steps>& all, device const T* query,
       const float value = whole || at < numbers.size ? float(head[at]) : 0.0f;
       set_row(all.query[i], r, value * query_scale);
     }
-    set_row(all.slope, r, numbers.has_slopes ? slopes[row.head] : 0.0f);
-    set_row(all.position, r, row.position);
-    set_row(all.begin, r, row.begin);
-    set_row(all.end, r, row.end);
+    set_row(limits.slope, r, numbers.has_slopes ? slopes[row.head] : 0.0f);
+    set_row(limits.position, r, row.position);
+    set_row(limits.begin, r, row.begin);
+    set_row(limits.end, r, row.end);
     begin = row.begin < row.end ? min(begin, row.begin) : begin;
     end = max(end, row.end);
   }
@@ -483,7 +488,8 @@ inline uint2 begin_rows(thread Rows<rows, steps>& all, device const T* query,
 
 // Threadgroups: parts, heads of keys, tiles of rows. A `team` of 0 is no team: the lanes of a
 // simdgroup share a key.
-template <typename T, typename C, uint rows, uint steps, bool whole, uint team = 0>
+template <typename T, typename C, uint rows, uint steps, bool whole, uint team = 0,
+          bool matrices = false>
 [[kernel, max_total_threads_per_threadgroup(most_threads)]] void paged_attention(
     device const T* query [[buffer(0)]], device const typename C::storage* key_cache [[buffer(1)]],
     device const typename C::storage* value_cache [[buffer(2)]],
@@ -510,26 +516,44 @@ template <typename T, typename C, uint rows, uint steps, bool whole, uint team =
   value_cache += kv_head * numbers.strides.value_head;
 
   Rows<rows, steps> all;
+  Limits<rows> limits;
   const float query_scale = numbers.scale * scale_at(key_scales, numbers.has_key_scales, kv_head);
-  const uint2 seen = begin_rows<T, rows, steps, whole, team>(all, query, slopes, query_scale,
-                                                             length, kv_head, tile, numbers, lane);
+  const uint2 seen = begin_rows<T, rows, steps, whole, team>(
+      all, limits, query, slopes, query_scale, length, kv_head, tile, numbers, lane);
   const uint begin = max(seen.x, group.x * numbers.part);
   const uint end = group.x + 1 < numbers.parts ? min(seen.y, (group.x + 1) * numbers.part) : seen.y;
 
   Keys<rows> keys = {0, 0, false, offsets + simd * lanes, weights + simd * lanes};
-  for (uint start = begin + simd * lanes; start < end; start += simds * lanes) {
-    find_keys(keys, start, end, lane, table, numbers);
-    Floats scores;
-    if constexpr (team > 0) {
-      scores = wide_scores<T, rows, team>(all, keys, key_cache, lane);
-    } else {
-      scores = scores_of<C, rows, steps, whole>(all, keys, key_cache, numbers.size, lane);
+  if constexpr (matrices) {
+    // In threadgroup memory, since registers are few.
+    threadgroup Limits<rows> shared_limits[1];
+    if (simd == 0 && lane == 0) shared_limits[0] = limits;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    Walk<T, rows, team> walk = {shared_limits, table, key_cache, value_cache,
+                                query_scale,   end,   lane};
+    walk.matrices.template load_queries<rows>(query, kv_head, length, tile, numbers, lane_of(lane));
+    uint start = begin + simd * lanes;
+    if (start < end) {
+      walk.begin(keys, start, numbers);
+      for (; start + simds * lanes < end; start += simds * lanes)
+        walk.template step<false>(all, keys, start + simds * lanes, numbers);
+      walk.template step<true>(all, keys, end, numbers);
     }
-    weigh_keys(all, keys, scores, numbers.softcap, lane);
-    if constexpr (team > 0) {
-      add_wide_values<T, rows, team>(all, keys, value_cache, lane);
-    } else {
-      add_values<C, rows, steps, whole>(all, keys, value_cache, numbers.size, lane);
+  } else {
+    for (uint start = begin + simd * lanes; start < end; start += simds * lanes) {
+      place_keys(keys, block_of(start, end, lane, table, numbers), start, end, lane, numbers);
+      Floats scores;
+      if constexpr (team > 0) {
+        scores = wide_scores<T, rows, team>(all, keys, key_cache, lane);
+      } else {
+        scores = scores_of<C, rows, steps, whole>(all, keys, key_cache, numbers.size, lane);
+      }
+      weigh_keys(all, limits, keys, scores, numbers.softcap, lane);
+      if constexpr (team > 0) {
+        add_wide_values<T, rows, team>(all, keys, value_cache, lane);
+      } else {
+        add_values<C, rows, steps, whole>(all, keys, value_cache, numbers.size, lane);
+      }
     }
   }
 
@@ -582,7 +606,7 @@ template <typename T>
 INSTANTIATE(paged_attention_reduce)
 
 // --- instances: paged_attention_<rows>_<steps>_<whole or tail>_<dtype>_<dtype of the caches>, and
-// paged_attention_<rows>_<lanes>_team_<dtype>_<dtype> ---------------------------------------------
+// paged_attention_<rows>_<lanes>_<team or matrices>_<dtype>_<dtype> -------------------------------
 
 #define INSTANCE(name, ...) \
   template [[host_name(name)]] [[kernel]] decltype(__VA_ARGS__) __VA_ARGS__;
@@ -611,6 +635,13 @@ INSTANTIATE(paged_attention_reduce)
   TEAM(T, 4, 8)  \
   TEAM(T, 4, 16) \
   TEAM(T, 4, 32)
+#define MATRICES(T, team)                                     \
+  INSTANCE("paged_attention_4_" #team "_matrices_" #T "_" #T, \
+           paged_attention<T, Plain<T>, 4, 8, true, team, true>)
+MATRICES(half, 8)
+MATRICES(half, 16)
+MATRICES(bfloat, 8)
+MATRICES(bfloat, 16)
 #define DTYPE(T)                    \
   TEAMS(T)                          \
   CACHE(T, Plain<T>, #T)            \

@@ -38,6 +38,7 @@ INDICES = (torch.int32, torch.int64)
 _WHOLE_STEPS = (1, 2, 3, 4, 8)
 _TAIL_STEPS = (2, 4, 8)
 _EIGHT, _TEAMS = 8, (8, 16, 32)  # elements of a lane, and lanes that can share a key
+_MATRIX_ROWS, _MATRIX_TEAMS = 4, (8, 16)  # where scores can be products of matrices
 # More keys than any sequence has; positions that far apart still fit in 32 bits.
 _MOST_WINDOW = 2**30
 
@@ -292,7 +293,8 @@ class Launch:
         shape = _shape_words(call.size)
         eight = plain and choice.values.get("width", 1) == _EIGHT
         if eight and _in_eights(call.size, keys, values):
-            shape = call.size // _EIGHT, "team"
+            by_matrices = choice.values.get("matrices", 0) and self._fits_matrices(rows)
+            shape = call.size // _EIGHT, "matrices" if by_matrices else "team"
         words = (NAME, rows, *shape, SUFFIXES[query.dtype], form)
         kernel = _paged_attention.kernels.kernel("_".join(map(str, words)), query.device)
         sinks = _or_nothing(call.sinks, query.device)
@@ -312,6 +314,11 @@ class Launch:
                 partial, states, sinks, value_scales, self.output, numbers,
                 threads=threads, group_size=min(threads, choice.group_size),
             )  # fmt: skip
+
+    def _fits_matrices(self, rows: int) -> bool:
+        """Whether there is a kernel whose scores are products of matrices."""
+        is_narrow = self.query.element_size() == torch.float16.itemsize
+        return is_narrow and rows == _MATRIX_ROWS and self.call.size // _EIGHT in _MATRIX_TEAMS
 
     def caches(self) -> tuple[Tensor, Tensor]:
         """Keys and values with dense heads, in reach of the kernel."""

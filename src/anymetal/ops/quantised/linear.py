@@ -34,9 +34,10 @@ from anymetal.ops.quantised.schemes import SYMMETRIC, WORD_BITS
 from anymetal.policy.policy import Choice, choose
 
 MATVEC = kernel_file("quantised/matvec.metal")
+MATVEC_MATRICES = kernel_file("quantised/matvec_matrices.metal")
 MATMUL = kernel_file("quantised/matmul.metal")
 ACTIVATIONS = (None, "silu", "gelu", "gelu_tanh")
-_FOUR = 4
+_FOUR, _EIGHT = 4, 8
 
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
@@ -146,6 +147,9 @@ def _matvec(
 ) -> None:
     rows, count, stride = x
     variants.record(operator.name, rows.dtype, "dots", WORD_BITS // weights.bits)
+    if choice.values.get("matrix_group_size", 0) and _in_eights(rows, stride, weights):
+        _matvec_by_matrices(choice, x, weights, bias, activation, y)
+        return
     split = choice.values["split"]
     simdgroups = -(-weights.rows // MATVEC.constant("rows_of_simdgroup")) * split
     size = min(simdgroups * SIMDGROUP, choice.group_size)
@@ -163,6 +167,48 @@ def _matvec(
         _numbers(weights, count, stride, bias, activation, split),
         threads=(groups * size, count),  # whole threadgroups
         group_size=(size, 1),
+    )
+
+
+def _matvec_by_matrices(
+    choice: Choice,
+    x: tuple[Tensor, int, int],
+    weights: Weights,
+    bias: Optional,
+    activation: str | None,
+    y: Tensor,
+) -> None:
+    """The simdgroups of a threadgroup share 16 rows of weights."""
+    rows, count, stride = x
+    most = MATVEC_MATRICES.constant("most_simdgroups") * SIMDGROUP
+    size = min(choice.values["matrix_group_size"], most)
+    groups = -(-weights.rows // MATVEC_MATRICES.constant("rows_of_threadgroup"))
+    if groups * count > choice.values["matrix_groups"]:
+        size = max(size // 2, SIMDGROUP)
+    kind = f"{kind_of(weights.offsets)}_{weights.group_size // SIMDGROUP}"
+    MATVEC_MATRICES.kernel(f"matvec_matrices_{kind}_{weights.instance(rows)}", rows.device)(
+        rows,
+        *weights.arguments,
+        bias.contiguous() if bias is not None else rows,
+        y,
+        _numbers(weights, count, stride, bias, activation),
+        threads=(groups * size, count),
+        group_size=(size, 1),
+    )
+
+
+def _in_eights(x: Tensor, stride: int, weights: Weights) -> bool:
+    """Whether words and activations are such that `matvec_matrices` can read them: whole blocks of
+    codes of 4 bits, and eight activations of 16 bits at once."""
+    words, scales, _ = weights.arguments
+    return (
+        weights.bits == _FOUR
+        and x.element_size() == torch.float16.itemsize
+        and weights.columns % (SIMDGROUP * _EIGHT) == 0
+        and stride % _EIGHT == 0
+        and aligned(x, _EIGHT)
+        and aligned(words, _FOUR)
+        and aligned(scales, min(SIMDGROUP * _EIGHT // weights.group_size, _FOUR))
     )
 
 

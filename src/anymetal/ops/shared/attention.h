@@ -1,6 +1,7 @@
 // What all attention kernels share: numbers, which keys a query sees, how a product of a query and
-// a key becomes a score, tiles in threadgroup memory, and where a lane's elements of a matrix are.
+// a key becomes a score, tiles in threadgroup memory, and rows of matrices.
 #pragma once
+#include "shared/matrix_lanes.h"
 #include "shared/types.h"
 
 // --- numbers -------------------------------------------------------------------------------------
@@ -156,16 +157,6 @@ inline Scores<M, options> scores_of(uint sample, uint head, device const M* mask
 inline float base_of(float largest) { return largest == -INFINITY ? 0.0f : largest; }
 
 // --- lanes and matrices --------------------------------------------------------------------------
-
-// A lane holds two neighbouring elements of a row of an 8x8 matrix.
-struct Lane {
-  uint row;
-  uint column;
-};
-
-inline Lane lane_of(uint lane) {
-  return {(lane / 4 & 4) + lane / 2 % 4, (lane / 4 & 2) * 2 + lane % 2 * 2};
-}
 
 // Over the four lanes that hold one row. A NaN need not show: the sum of weights has it.
 inline float row_max(float value) {

@@ -78,7 +78,7 @@ def fuse_products(function: Function) -> tuple[set[str], Together]:
             _rewrite(function, block, groups)
             for group in groups:
                 together.update(dict.fromkeys((_left(group), _right(group))))
-                as_columns.update(product.right for product in group[0].products)
+                as_columns.update(p.right for p in group[0].products if p.call.operands[1].is_name)
     return as_columns, together
 
 
@@ -189,7 +189,12 @@ def _right(group: tuple[_Sum, ...]) -> tuple[str, ...]:
 
 def _instructions(function: Function, group: tuple[_Sum, ...]) -> Iterable[Instruction]:
     """One mma.sync; C by rows."""
-    first, left, right = group[0], _left(group), _right(group)
+    first, left, right = group[0], _left(group), list(_right(group))
+    for number, product in enumerate(first.products):
+        word = product.call.operands[1]
+        if not word.is_name:
+            right[number] = function.fresh("am")
+            yield _transposition(right[number], word.text)
     starts = [start.text for one in group for start in one.products[0].start]
     starts += ["0.000000e+00"] * (4 - len(starts))
     name = function.fresh("tile")
@@ -234,6 +239,8 @@ def _multiply(
 
 def transposed(word: str) -> Instruction:
     """A matrix's word with rows and columns exchanged, by the hardware."""
-    return Instruction(
-        f'{columns_of(word)} = call i32 asm "{_TRANSPOSE}", "=r,r"(i32 {word}) {_PURE}'
-    )
+    return _transposition(columns_of(word), word)
+
+
+def _transposition(result: str, word: str) -> Instruction:
+    return Instruction(f'{result} = call i32 asm "{_TRANSPOSE}", "=r,r"(i32 {word}) {_PURE}')
