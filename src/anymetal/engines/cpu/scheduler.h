@@ -63,7 +63,10 @@ struct GroupState {
       waiting = false;
       for (unsigned s = 0; s < group.simdgroups; ++s) {
         if (threads[s].site == AM_FINISHED) continue;
-        kernel(buffers, &threads[s], handle_of(s));
+        if (threads[s].site & AM_AHEAD)  // it ran with one before it (simdgroup/abreast.py)
+          threads[s].site &= ~AM_AHEAD;
+        else
+          kernel(buffers, &threads[s], handle_of(s));
         waiting |= threads[s].site != AM_FINISHED;
       }
     }

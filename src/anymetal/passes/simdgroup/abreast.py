@@ -5,8 +5,8 @@ the other tile. One after the other they wait for those loads, and for a single 
 some at once load them once for all.
 
 The code from one barrier to the next is copied, with what differs between simdgroups as often as
-there are of them. A simdgroup that finds the next ones at the same barrier runs it for all; they
-find that they are ahead when they are called, and return to wait.
+there are of them. A simdgroup that finds the next ones at the same barrier runs it for all, and
+marks them as ahead: the runtime lets them wait when it is their turn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from anymetal.ir import (
     i32,
 )
 from anymetal.machine import processor
-from anymetal.machine.layout import WAIT_BITS, Group, Thread, Wait
+from anymetal.machine.layout import AHEAD, Group, Thread, Wait
 from anymetal.machine.table import offset_of
 from anymetal.passes.simdgroup.alike import Alike, is_pure
 from anymetal.passes.simdgroup.facts import WIDTH
@@ -69,9 +69,8 @@ def run_abreast(function: Function, types: Layout, stride: int) -> None:
         segment = _segment(function, alike, word, label, types)
         if segment is not None:
             found.append(segment)
-    for number, segment in enumerate(found, 1):
-        ahead = len(words) + number << WAIT_BITS | Wait.THREADGROUP_BARRIER
-        _Copier(function, alike, segment, ahead, stride).add()
+    for segment in found:
+        _Copier(function, alike, segment, stride).add()
 
 
 def _segment(
@@ -158,15 +157,12 @@ class _Copier:
     The first of them keeps the names of its variables; what is the same for all is written once.
     """
 
-    def __init__(
-        self, function: Function, alike: Alike, segment: _Segment, ahead: int, stride: int
-    ) -> None:
+    def __init__(self, function: Function, alike: Alike, segment: _Segment, stride: int) -> None:
         self._function = function
         self._alike = alike
         self._segment = segment
-        self._ahead = ahead
         self._stride = stride
-        self._stem = f"am.abreast.{ahead}"
+        self._stem = f"am.abreast.{segment.waiting}"
         self._made = {i.result for block in segment.blocks for i in block.instructions}
         self._self, self._frame = (p.operand() for p in function.parameters[1:3])
         self._entry = {
@@ -182,17 +178,11 @@ class _Copier:
         self._place_others()
         blocks = [Block(self._label(block.label), self._copied(block)) for block in segment.blocks]
         self._start.jump(self._label(first))
-        asking, back = self._asking(first), Builder(self._function.fresh)
-        back.store(i32(segment.reached), self._self, align=4)
-        back.ret()
         switch.redirect(first, self._label("ask"))
-        switch.operands = (*switch.operands, i32(self._ahead))
-        switch.labels = (*switch.labels, self._label("ahead"))
         self._function.entry.instructions[:0] = self._variables
         self._function.blocks += [
-            Block(self._label("ask"), asking),
+            Block(self._label("ask"), self._asking(first)),
             Block(self._label("start"), self._start.made),
-            Block(self._label("ahead"), back.made),
             *blocks,
         ]
 
@@ -247,7 +237,7 @@ class _Copier:
             for number in range(self._segment.together):
                 made.append(self._renamed(instruction, number))
                 if number and self._is_arrival(instruction):
-                    made[-1].set_operand(0, i32(self._ahead))
+                    made[-1].set_operand(0, i32(self._segment.reached | AHEAD - (AHEAD << 1)))
         return made
 
     def _is_same(self, instruction: Instruction) -> bool:
@@ -284,12 +274,12 @@ class _Copier:
 
     def _new_name(self, name: str, number: int) -> str:
         if name in self._made:
-            return f"{name}.{self._ahead}.{number}"
+            return f"{name}.{self._segment.waiting}.{number}"
         if not number:
             return name
         variable = self._alike.variables.get(name)
         if variable is not None:
-            new = f"{name}.{self._ahead}.{number}"
+            new = f"{name}.{self._segment.waiting}.{number}"
             self._variables.append(variable.changed(Parts(), new))
             return new
         made = self._entry.get(name)
