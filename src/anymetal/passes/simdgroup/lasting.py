@@ -26,7 +26,8 @@ class Lasting:
     block that waits: the other variables and the values that may be newer than when they were last
     saved, and those that are used before the next wait. `saved_early`, for edges: what is saved
     once, before a loop that waits. `shared`: values in memory, and the variables that they are
-    copied to, where both lie in one place.
+    copied to, where both lie in one place. `at_once`: what must not lie in one place, since it is
+    kept at the same time.
     """
 
     in_memory: set[str]
@@ -35,6 +36,7 @@ class Lasting:
     restored: dict[str, list[Named]]
     saved_early: dict[tuple[str, str], list[Named]]
     shared: dict[str, str]
+    at_once: list[frozenset[str]]
 
 
 def what_lasts(blocks: list[Block], allocas: dict[str, Instruction], types: Layout) -> Lasting:
@@ -68,6 +70,10 @@ def what_lasts(blocks: list[Block], allocas: dict[str, Instruction], types: Layo
         restored={label: listed(bits) for label, bits in restored.items()},
         saved_early={edge: listed(bits) for edge, bits in saved_early.items()},
         shared=_shared(blocks, flows, live, kept, at_home),
+        at_once=[
+            frozenset(name for name, _ in listed(bits & ~kept.addressed))
+            for bits in (*at_waits.values(), *saved_early.values())
+        ],
     )
 
 

@@ -31,28 +31,48 @@ _LINE = 64  # bytes: vectors that are saved need no larger alignment
 
 
 class _Frame:
-    """Where everything is that outlasts a call."""
+    """Where everything is that outlasts a call. Vectors that are never kept at the same time share
+    a place: often the one is the other in the next turn of a loop."""
 
     def __init__(self, types: Layout) -> None:
         self._types = types
         self._places: dict[str, int] = {}
+        self._vectors: dict[tuple[int, Type], set[str]] = {}  # what shares a place
+        self.at_once: list[set[str]] = []
         self.size = 1
 
     def place(self, build: Builder, name: str, kind: Type, align: int, new: str = "") -> Operand:
         if name not in self._places:
-            self._places[name] = -(-self.size // align) * align
-            self.size = self._places[name] + self._types.size(kind)
+            self._places[name] = self._room(kind, align)
         return build.offset(_FRAME, self._places[name], name=new)
+
+    def _room(self, kind: Type, align: int) -> int:
+        offset = -(-self.size // align) * align
+        self.size = offset + self._types.size(kind)
+        return offset
 
     def move(self, build: Builder, named: list[Named], *, back: bool) -> None:
         """Copies variables to the frame, or back."""
         for name, kind in named:
             align = min(self._types.align(kind), _LINE)
+            if kind.is_vector and name not in self._places:
+                self._share(name, kind, align)
             variable, place = Operand(PTR, name), self.place(build, name, kind, align)
             if back:
                 build.store(build.load(kind, place, align), variable)
             else:
                 build.store(build.load(kind, variable), place, align)
+
+    def _share(self, name: str, kind: Type, align: int) -> None:
+        """Finds a place for a vector: another one's, or a new one."""
+        beside = set[str]().union(*(names for names in self.at_once if name in names))
+        for (offset, other), names in self._vectors.items():
+            if other is kind and not names & beside:
+                self._places[name] = offset
+                names.add(name)
+                return
+        self._places[name] = self._room(kind, align)
+        self._vectors[self._places[name], kind] = {name}
 
 
 def stride_of(frame_size: int) -> int:
@@ -66,6 +86,10 @@ def make_resumable(function: Function, types: Layout) -> int:
     blocks = [Block(_START, start), *function.blocks[1:]]
     lasting = what_lasts(blocks, allocas, types)
     frame, entry = _Frame(types), Builder(function.fresh)
+    frame.at_once = [
+        {_variable(name) if name in lasting.values else name for name in names}
+        for names in lasting.at_once
+    ]
     for name, alloca in allocas.items():
         if name in lasting.in_memory:
             assert alloca.element is not None
