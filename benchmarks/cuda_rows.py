@@ -380,7 +380,7 @@ def _own_kernels() -> Iterator[Row]:
 
 
 def _scan(x: Tensor, y: Tensor) -> Thunk:
-    kernel = compile_shader((KERNELS / "scan.metal").read_text()).scan
+    kernel = compile_shader((KERNELS / "scan_held.metal").read_text()).scan
 
     def run() -> Tensor:
         kernel(x, y, x.shape[1], threads=x.shape[0] * 256, group_size=256)
@@ -390,11 +390,11 @@ def _scan(x: Tensor, y: Tensor) -> Thunk:
 
 
 def _histogram(data: Tensor) -> Thunk:
-    kernel = compile_shader((KERNELS / "histogram.metal").read_text()).histogram
+    kernel = compile_shader((KERNELS / "histogram_of_lanes.metal").read_text()).histogram
 
     def run() -> Tensor:
         counts = torch.zeros(256, dtype=torch.int32, device=data.device)
-        kernel(data, counts, data.numel(), threads=132 * 8 * 256, group_size=256)
+        kernel(data, counts, data.numel(), threads=132 * 2 * 1024, group_size=1024)
         return counts
 
     return run

@@ -25,7 +25,7 @@ NANOSECOND = 1e-9
 @pytest.fixture(autouse=True)
 def nothing_around(monkeypatch: pytest.MonkeyPatch) -> None:
     """These tests look at the outermost check, also when the suite itself runs checked."""
-    monkeypatch.setattr("anymetal.checker.context._entered", [])
+    monkeypatch.setattr("anymetal.checker.context.entered", [])
 
 
 def current_report() -> Report | None:

@@ -109,16 +109,17 @@ def test_logits_in_eights(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("kind", "columns", "shape", "dtype"),
     [
-        ("layer_norm", 1096, {"block_held": 16, "ahead": 512}, BF16),
-        ("layer_norm", 1096, {"block_held": 16, "long_columns": 1000, "bias_apart": 1000}, BF16),
+        ("layer_norm", 1096, {"block_held": 16}, BF16),
+        ("layer_norm", 1024, {"block_held": 16, "long_columns": 1000, "bias_apart": 1000}, BF16),
+        ("layer_norm", 1024, {"block_held": 32}, BF16),
         ("layer_norm", 1024, {"block_held": 16}, FP32),
-        ("rms_norm", 1024, {"block_held": 32, "ahead": 512}, FP32),
+        ("rms_norm", 1096, {"block_held": 32}, FP32),
     ],
 )
-def test_gradients_of_norms_in_blocks_of_rows(
+def test_gradients_of_norms_with_rows_by_turns(
     kind: str, columns: int, shape: dict[str, int], dtype: torch.dtype
 ) -> None:
-    x, grad = (normal(11, columns + i, dtype=dtype)[:, :columns].contiguous() for i in range(2))
+    x, grad = (normal(36, columns + i, dtype=dtype)[:, :columns].contiguous() for i in range(2))
     parameters = [normal(columns + i, dtype=dtype)[:columns] for i in range(2)]
     used = parameters if kind == "layer_norm" else parameters[:1]
 
@@ -131,10 +132,11 @@ def test_gradients_of_norms_in_blocks_of_rows(
 
     name = f"{kind}_backward"
     usual = {"group_size": 1024, "block_columns": 2048, "long_columns": 8192, "long_held": 32}
-    usual |= {"ahead": 0, "bias_apart": 8192}
+    usual |= {"bias_apart": 8192}
+    teams = {"cores": 5, "core_threads": 896}  # 35, 14 or 7 of a core
     with (
         override(name, "single_group", **usual | shape),
-        override(name, "columns", rows_per_block=2, max_threads=256, min_blocks=2, sharing=2),
+        override(name, "columns", rows_per_block=1, sharing=2, **teams),
     ):
         result = silent(lambda: gradients(getattr(ops, kind), False))
     exact = gradients(getattr(torch.nn.functional, kind), True)
@@ -142,13 +144,37 @@ def test_gradients_of_norms_in_blocks_of_rows(
 
 
 @pytest.mark.parametrize(("columns", "name"), [(2048, "log_softmax"), (1024, "softmax")])
-def test_rows_by_turns_the_next_one_on_its_way(columns: int, name: str) -> None:
-    x = normal(7, columns) * 4
-    shape = {"group_size": 64, "steps": columns // 256, "width": 8, "ahead": 3}
+def test_softmax_of_rows_that_fill_all_threads(columns: int, name: str) -> None:
+    x, grad = normal(7, columns) * 4, normal(7, columns + 8)[:, 8:].contiguous()
+    shape = {"group_size": 64, "steps": columns // 256, "width": 8, "whole": 1}
     with override(name, "single_group", **shape):
         result = silent(lambda: getattr(ops, name)(x, -1))
     exact = getattr(torch, name)(x.double(), -1)
     close(result, exact, float(exact.abs().max()))
+    leaf = x.clone().requires_grad_()
+    with override(f"{name}_backward", "single_group", **shape):
+        output = getattr(ops, name)(leaf, -1)
+        found = silent(lambda: torch.autograd.grad(output, leaf, grad, retain_graph=True)[0])
+    wide = x.double().requires_grad_()
+    (expected,) = torch.autograd.grad(getattr(torch, name)(wide, -1), wide, grad.double())
+    close(found, expected, 8.0 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "held", "dtype"),
+    [("rms_norm", 32, BF16), ("layer_norm", 32, BF16), ("layer_norm", 16, FP32)],
+)
+def test_norms_of_rows_that_fill_all_threads(kind: str, held: int, dtype: torch.dtype) -> None:
+    columns = 64 * held
+    x = normal(5, columns, dtype=dtype) + 100
+    parameters = [normal(columns + i, dtype=dtype)[:columns].clone() for i in range(2)]
+    used = parameters if kind == "layer_norm" else parameters[:1]
+    shape = {"group_size": 64, "held": held, "width": 16 // dtype.itemsize, "whole": 1}
+    with override(kind, "single_group", **shape):
+        result = silent(lambda: getattr(ops, kind)(x, (columns,), *used))
+    wide = [p.double() for p in used]
+    exact = getattr(torch.nn.functional, kind)(x.double(), (columns,), *wide)
+    close(result, exact, 16.0)
 
 
 def test_a_row_far_from_zero_that_begins_with_an_outlier() -> None:
@@ -163,7 +189,7 @@ def test_a_row_far_from_zero_that_begins_with_an_outlier() -> None:
         found = torch.autograd.grad(result, (leaf, weight), grad.to(leaf.dtype))
         return torch.cat([one.flatten() for one in found])
 
-    shape = {"block_columns": 2048, "block_held": 16, "long_columns": 8192, "ahead": 0}
+    shape = {"block_columns": 2048, "block_held": 16, "long_columns": 8192}
     with override("layer_norm_backward", "single_group", group_size=1024, bias_apart=8192, **shape):
         result = gradient(x.clone())
     exact = gradient(x.double())

@@ -74,14 +74,14 @@ class ActiveCheck:
         self._around = _mine.get()
         _mine.set(self)
         with _lock:
-            _entered.append(self)
+            entered.append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         for wait in _waits:
             wait()
         with _lock:
-            _entered.remove(self)
+            entered.remove(self)
         # Not ContextVar.reset: a fixture or a task may leave in another context than it entered.
         if _mine.get() is self:
             _mine.set(self._around)
@@ -100,15 +100,15 @@ class Check:
         self._nan = nan
         self._severity = checked_severities(severity)
         self._raise_on_error = raise_on_error
-        self._entered: list[ActiveCheck] = []
+        self.entered: list[ActiveCheck] = []
 
     def __enter__(self) -> Report:
         current = ActiveCheck(Report(self._severity), self._outputs, self._nan)
-        self._entered.append(current.__enter__())
+        self.entered.append(current.__enter__())
         return current.report
 
     def __exit__(self, kind: object, *rest: object) -> None:
-        current = self._entered.pop()
+        current = self.entered.pop()
         current.__exit__(kind, *rest)
         if self._raise_on_error and kind is None and current.report.errors:
             raise CheckError(current.report)
@@ -145,7 +145,7 @@ def check(
 
 
 _lock = threading.Lock()
-_entered: list[ActiveCheck] = []
+entered: list[ActiveCheck] = []
 _waits: list[Callable[[], None]] = []
 _mine: ContextVar[ActiveCheck | None] = ContextVar("anymetal check", default=None)
 
@@ -157,16 +157,16 @@ def wait_before_leaving(wait: Callable[[], None]) -> None:
 
 def active() -> ActiveCheck | None:
     """The check that a kernel call made here and now belongs to, or None."""
-    return _innermost() if _entered else None
+    return _innermost() if entered else None
 
 
 def _innermost() -> ActiveCheck | None:
     with _lock:
         current = _mine.get()
         # A task started inside a check can outlive it.
-        while current is not None and current not in _entered:
+        while current is not None and current not in entered:
             current = current._around
-        return current or (_entered[-1] if _entered else None)
+        return current or (entered[-1] if entered else None)
 
 
 def report_refused(check: ActiveCheck, kernel: str, error: Exception) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from anymetal.engines import choose
 from anymetal.engines.compiler import AnyCompiler
 from anymetal.engines.contract import PLAIN, Sizes
 from anymetal.engines.cuda import driver
-from anymetal.engines.cuda.executable import CudaExecutable
+from anymetal.engines.cuda.executable import CudaExecutable, ReadyLaunch
 from anymetal.errors import EngineError, LimitError
 from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Frame
 from anymetal.launch.call import Bound
@@ -31,12 +31,15 @@ from anymetal.nouns import Scalar
 
 _NOT_IN_METAL = frozenset((torch.float64, torch.complex128))
 _DENSE = torch.strided
+_Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 _LARGEST = 3.4e38  # beyond it a float becomes infinite: the slow way knows how
 _INTEGER = struct.Struct("<q")
 _FLOAT = struct.Struct("<f4x")
 _KEPT_CONSTANTS = 1024
 _KEPT_BYTES = 64 * 1024
 _KEPT_SHAPES = 4096
+
+Quick = Callable[[tuple[Any, ...], int, int], bool]
 
 _constants: OrderedDict[tuple[int, int, bytes], torch.Tensor] = OrderedDict()
 
@@ -51,6 +54,8 @@ class _Block:
         executable.forget(self.address)
         at = self.address + block.addresses_at
         self.addresses = (ctypes.c_uint64 * max(block.buffers, 1)).from_address(at)
+        self.launches: dict[tuple[int, int, int], ReadyLaunch] = {}
+        self.numbers: list[Any] = [None] * block.buffers  # of the last call, where it had some
 
 
 class _CudaBinder(Binder):
@@ -99,6 +104,69 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
         # call needs no further look at them.
         self._shapes: dict[tuple[Any, Any], tuple[Sizes, Sizes, None]] = {}
         self._enough = BUFFER_LIMIT + 1 if self.binder.threadgroup else self.binder.required
+        self.is_quick = torch.cuda.device_count() == 1 and not executable.uses_log
+
+    def quickly(self, args: tuple[Any, ...], threads: int, group_size: int) -> bool:
+        """A launch of tensors and numbers on the machine's one device (`is_quick`) in few steps:
+        what takes time in a small launch is Python. False, and nothing has happened, where there
+        is more to look at: `call` does it, and knows what is wrong."""
+        count = len(args)
+        if not self._enough <= count <= self._buffers:
+            return False
+        block = self._blocks.pop() if self._blocks else _Block(self.executable)
+        try:
+            addresses, numbers = block.addresses, block.numbers
+            for index, argument in enumerate(args):
+                kind = type(argument)
+                if kind is _Tensor or kind is _Parameter:
+                    if (
+                        not argument.is_cuda
+                        or argument.dtype in _NOT_IN_METAL
+                        or argument.layout is not _DENSE
+                    ):
+                        return False
+                    addresses[index] = argument.data_ptr()
+                    numbers[index] = None
+                elif argument is not numbers[index] and not self._put(block, index, argument):
+                    return False
+            stream = torch._C._cuda_getCurrentRawStream(0)
+            ready = block.launches.get((threads, group_size, stream))
+            if ready is None:
+                ready = self._ready(block, count, threads, group_size, stream)
+            if self.executable.written.get(block.address) is not ready.words:
+                self.executable.write_shape(block.address, ready)
+            status = ready.put()
+            if status:
+                ready.function.again(status, ready.put)
+        finally:
+            self._blocks.append(block)
+        return True
+
+    def _put(self, block: _Block, index: int, argument: Any) -> bool:
+        """Writes a number to its place. It cannot change, so that the same one need not be written
+        again."""
+        kind, place = type(argument), self._places.get(index)
+        if place is None:
+            return False
+        if kind is int and -(2**63) <= argument < 2**63:
+            _INTEGER.pack_into(block.memory, place, argument)
+        elif kind is float and abs(argument) < _LARGEST:
+            _FLOAT.pack_into(block.memory, place, argument)
+        else:
+            return False
+        block.addresses[index] = 0
+        block.numbers[index] = argument
+        return True
+
+    def _ready(
+        self, block: _Block, count: int, threads: int, group_size: int, stream: int
+    ) -> ReadyLaunch:
+        grid, group, _ = self.settled(count, -1, threads, group_size, None, None)
+        ready = self.executable.prepared(grid, group, block.address, stream, 0, {})
+        if len(block.launches) >= _KEPT_SHAPES:
+            block.launches.clear()
+        block.launches[threads, group_size, stream] = ready
+        return ready
 
     def call(
         self,
@@ -135,7 +203,9 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
             # The driver has copied the block by now.
             self._blocks.append(block)
         if errors is not None:
-            check_soon(functools.partial(_raise_reported, device, errors, self.name))
+            mark = _unused_marks[device].pop() if _unused_marks[device] else driver.Mark()
+            mark.set(driver.current(device))
+            check_soon(functools.partial(_raise_reported, device, mark, errors, self.name))
 
     def shape(self, threads: Extent | None, group_size: Extent | None) -> tuple[Sizes, Sizes]:
         if not type(threads) is type(group_size) is int:
@@ -148,6 +218,7 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
 
     def _bind(self, block: _Block, args: tuple[Any, ...], casts: Casts, keep: list[Any]) -> int:
         """Fills the block; returns the first tensor's size, -1 without one."""
+        block.numbers[:] = [None] * len(block.numbers)
         if len(args) > BUFFER_LIMIT:
             raise LimitError(
                 f"{self.name}: {len(args)} arguments, but a kernel takes at most {BUFFER_LIMIT}"
@@ -227,6 +298,7 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
 
 
 _unused_errors: list[torch.Tensor] = []
+_unused_marks: defaultdict[int, list[driver.Mark]] = defaultdict(list)  # by device
 
 
 def _new_errors() -> torch.Tensor:
@@ -237,9 +309,11 @@ def _new_errors() -> torch.Tensor:
     return torch.zeros(ctypes.sizeof(ErrorBuffer), dtype=torch.uint8, pin_memory=True)
 
 
-def _raise_reported(device: int, errors: torch.Tensor, kernel: str) -> None:
-    """What a kernel wrote, once it has ended; the buffer is empty afterwards."""
-    driver.wait(driver.current(device), kernel)
+def _raise_reported(device: int, mark: driver.Mark, errors: torch.Tensor, kernel: str) -> None:
+    """What a kernel wrote, once it has ended; the buffer is empty afterwards. What is queued behind
+    the kernel is not waited for."""
+    mark.wait(kernel)
+    _unused_marks[device].append(mark)
     found = ErrorBuffer.from_address(errors.data_ptr())
     if found.count:
         found = ErrorBuffer.from_buffer_copy(found)
@@ -279,6 +353,11 @@ class CudaKernels:
         else:
             with torch.cuda.device(device):
                 kernel.call(device, args, *more)
+
+    def quickly(self) -> Quick | None:
+        """The short way of calls that follow one, where the kernel has one."""
+        kernel = self._by_device.get(0)
+        return kernel.quickly if kernel is not None and kernel.is_quick else None
 
     def compiled(self, engine: str) -> CudaKernel:
         executable = self._compiler.compile(self._name, self._constants, PLAIN, engine)

@@ -22,32 +22,32 @@ class Runner(Protocol):
     def run(self, kernel: Kernel, args: tuple[Any, ...], keywords: dict[str, Any]) -> None: ...
 
 
-_entered: list[Runner] = []
+entered: list[Runner] = []
 
 
 def runner() -> Runner | None:
-    return _entered[-1] if _entered else None
+    return entered[-1] if entered else None
 
 
 @contextlib.contextmanager
 def handed_to(one: Runner) -> Iterator[None]:
     """Launches inside the block are run by `one`."""
-    _entered.append(one)
+    entered.append(one)
     try:
         yield
     finally:
-        _entered.remove(one)
+        entered.remove(one)
 
 
 @contextlib.contextmanager
 def handed_to_nobody() -> Iterator[None]:
     """Launches inside the block are ordinary ones: for a runner that only looks."""
-    kept = _entered[:]
-    _entered.clear()
+    kept = entered[:]
+    entered.clear()
     try:
         yield
     finally:
-        _entered[:] = kept
+        entered[:] = kept
 
 
 class Sources:

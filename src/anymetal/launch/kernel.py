@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from anymetal import settings
 from anymetal.checker.context import ActiveCheck, active, report_refused
+from anymetal.checker.context import entered as checks
 from anymetal.checker.views import BufferView
 from anymetal.engines.compiler import AnyCompiler, Compiler
 from anymetal.engines.contract import PLAIN, Sizes
@@ -16,6 +17,7 @@ from anymetal.engines.profiled import PROFILED, Observation, ProfiledExecutable
 from anymetal.errors import BundleError, LimitError, MissingArgument
 from anymetal.launch.bind import Casts
 from anymetal.launch.call import BoundKernel, PlainKernel, cuda_device
+from anymetal.launch.handing import entered as runners
 from anymetal.launch.handing import runner
 from anymetal.launch.profiled_call import LaunchShape, ProfiledKernel
 from anymetal.launch.shape import Extent
@@ -23,7 +25,7 @@ from anymetal.nouns import Argument, Scalar
 
 if TYPE_CHECKING:
     from anymetal.launch.checked_call import CheckedKernel
-    from anymetal.launch.cuda import CudaKernel, CudaKernels
+    from anymetal.launch.cuda import CudaKernel, CudaKernels, Quick
 
 
 # A buffer by its index (None where it is reached by address alone), address, and bytes: those of
@@ -34,6 +36,8 @@ Lengths = dict[int, int]
 
 class Kernel:
     """One kernel, ready to be called: positional argument i is `[[buffer(i)]]`."""
+
+    _quickly: Quick | None = None  # for `cuda` tensors, after a first call of the long way
 
     def __init__(self, name: str, constants: Mapping[str, Scalar], compiler: AnyCompiler) -> None:
         self.name = name
@@ -136,6 +140,18 @@ class Kernel:
         With tensors of the virtual mps device it may be queued, and errors it reports wait for the
         next synchronisation, as on a Mac. With `cuda` tensors it is queued on the current stream.
         """
+        if (
+            self._quickly is not None
+            and type(threads) is type(group_size) is int
+            and threads > 0
+            and arg_casts is None
+            and error_buf_idx is None
+            and threadgroup_memory is None
+            and not runners
+            and not checks
+            and self._quickly(args, threads, group_size)
+        ):
+            return
         other = runner()
         if other is not None and cuda_device(args) < 0:
             given = {
@@ -157,6 +173,7 @@ class Kernel:
                     *(device, check, args, threads, group_size),
                     *(arg_casts, error_buf_idx, threadgroup_memory),
                 )
+                self._quickly = self._cuda.quickly()
                 return
             kernel: BoundKernel = self._plain if check is None else self._checked_for(check)
             kernel.call(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ _MAX_THREADS_PER_BLOCK, _LOCAL_BYTES, _REGISTERS = 0, 3, 4  # CU_FUNC_ATTRIBUTE_
 _JIT_MAX_REGISTERS, _JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES = 0, 5, 6  # CU_JIT_...
 REGISTERS = 65536  # of a multiprocessor, and so of a block
 _LOG_BYTES = 8192
+_NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 _ASSERTED = 710  # CUDA_ERROR_ASSERT
 _NO_CONTEXT = (201, 3)  # CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_NOT_INITIALIZED
 
@@ -72,20 +72,14 @@ class Function:
 
     def prepared(
         self, groups: Sizes, width: int, memory: int, stream: int, block: int
-    ) -> Callable[[], None]:
-        """What queues a launch; `block` is the address of its one argument."""
+    ) -> launcher.Queue:
+        """What queues a launch; `block` is the address of its one argument. A status that is not 0
+        goes to `again`."""
         found, library = launcher.bindings(), _library()
         launch = launcher.Launch(int(self._handle.value or 0), groups, width, memory, stream, block)
-        put = launcher.by_bindings(launch, found) if found else launcher.by_ctypes(launch, library)
+        return launcher.by_bindings(launch, found) if found else launcher.by_ctypes(launch, library)
 
-        def queue() -> None:
-            status = put()
-            if status:
-                self._again(status, put)
-
-        return queue
-
-    def _again(self, status: int, put: launcher.Queue) -> None:
+    def again(self, status: int, put: launcher.Queue) -> None:
         """A launch that was refused, once more where the thread had no context."""
         if status in _NO_CONTEXT:
             enter(self._device)
@@ -154,9 +148,27 @@ def fetch(address: int, size: int) -> bytes:
     return data.raw
 
 
+class Mark:
+    """A place in a stream of the current device, until which one can wait."""
+
+    def __init__(self) -> None:
+        self._handle = ctypes.c_void_p()
+        _check(_library().cuEventCreate(ctypes.byref(self._handle), _NO_TIMING))
+
+    def set(self, stream: int) -> None:
+        _check(_library().cuEventRecord(self._handle, _on(stream)))
+
+    def wait(self, name: str) -> None:
+        """Until all is done that came before, a launch of kernel `name` last."""
+        _check_kernel(_library().cuEventSynchronize(self._handle), name)
+
+
 def wait(stream: int, name: str) -> None:
     """Until all is done that a stream has, a launch of kernel `name` last."""
-    status = _library().cuStreamSynchronize(_on(stream))
+    _check_kernel(_library().cuStreamSynchronize(_on(stream)), name)
+
+
+def _check_kernel(status: int, name: str) -> None:
     if status == _ASSERTED:
         raise KernelTimeout(
             f"kernel '{name}', or one before it on the stream, took longer than"

@@ -5,15 +5,16 @@ from __future__ import annotations
 import struct
 import threading
 import zlib
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from anymetal import settings
 from anymetal.engines.contract import Sizes
 from anymetal.engines.cuda import driver, messages, watch
 from anymetal.engines.cuda.block import block_of
+from anymetal.engines.cuda.launcher import Queue
 from anymetal.errors import LimitError
-from anymetal.nouns import SIMDGROUP, Argument
+from anymetal.nouns import MAX_GROUP_SIZE, SIMDGROUP, Argument
 
 _SHAPE = struct.Struct("<6I")
 # What the driver takes of a grid along its second and third dimension.
@@ -35,6 +36,20 @@ def _width(group_size: Sizes) -> int:
     return -(-count // SIMDGROUP) * SIMDGROUP
 
 
+@dataclass(frozen=True, slots=True)
+class ReadyLaunch:
+    """The shape of a launch as its block of arguments has it, and what queues it."""
+
+    words: bytes
+    put: Queue
+    function: driver.Function
+
+    def queue(self) -> None:
+        status = self.put()
+        if status:
+            self.function.again(status, self.put)
+
+
 class CudaExecutable:
     """A compiled kernel. Launches from several Python threads at once are fine."""
 
@@ -48,13 +63,13 @@ class CudaExecutable:
         self.thread_execution_width = SIMDGROUP
         self.static_threadgroup_memory_length: int = metadata["static_memory"]
         self.used_buffers = frozenset(metadata["used_buffers"])
-        self._uses_log: bool = metadata["uses_log"]
+        self.uses_log: bool = metadata["uses_log"]
         self._telling = threading.Lock()
         self._functions: dict[tuple[int, int], driver.Function] = {}
         self._loaded: dict[tuple[int, int], driver.Function] = {}
         self._shapes: dict[tuple[Sizes, Sizes], tuple[bytes, Sizes, int]] = {}
-        self._ready: dict[tuple[Any, ...], tuple[bytes, Callable[[], None]]] = {}
-        self._written: dict[int, bytes] = {}  # the shape that stands in each block of arguments
+        self._ready: dict[tuple[Any, ...], ReadyLaunch] = {}
+        self.written: dict[int, bytes] = {}  # the shape that stands in each block of arguments
 
     @property
     def ptx(self) -> str:
@@ -75,42 +90,44 @@ class CudaExecutable:
         key = (threads, group_size, buffers, stream, workers)
         ready = self._ready.get(key) if not threadgroup_memory else None
         if ready is None:
-            ready = self._prepare(*key, threadgroup_memory or {})
+            ready = self.prepared(*key, threadgroup_memory or {})
             if not threadgroup_memory:
                 if len(self._ready) >= _KEPT_SHAPES:
                     self._ready.clear()
                 self._ready[key] = ready
-        words, queue = ready
-        if self._written.get(buffers) is not words:
-            driver.write(buffers, words)
-            self._written[buffers] = words
-        if self._uses_log:
-            self._run_and_tell(queue, self._functions[workers, _width(group_size)], stream, key)
+        if self.written.get(buffers) is not ready.words:
+            self.write_shape(buffers, ready)
+        if self.uses_log:
+            self._run_and_tell(ready, stream, key)
         else:
-            queue()
+            ready.queue()
+
+    def write_shape(self, buffers: int, ready: ReadyLaunch) -> None:
+        """The shape of a launch goes to its block of arguments."""
+        driver.write(buffers, ready.words)
+        self.written[buffers] = ready.words
 
     def _run_and_tell(
         self,
-        queue: Callable[[], None],
-        function: driver.Function,
+        ready: ReadyLaunch,
         stream: int,
         shape: tuple[Any, ...],
     ) -> None:
         """A launch of a kernel that sends messages: they are waited for, as on a CPU."""
         threads, group_size, *_ = shape
-        address, size = function.variable(messages.BUFFER)
+        address, size = ready.function.variable(messages.BUFFER)
         with self._telling:
             driver.fill(address, size, stream)
-            queue()
+            ready.queue()
             driver.wait(stream, self.name)
             data = driver.fetch(address, size)
         messages.deliver(data, self.name, threads, group_size)
 
     def forget(self, buffers: int) -> None:
         """A new block of arguments lies where another one may have been."""
-        self._written.pop(buffers, None)
+        self.written.pop(buffers, None)
 
-    def _prepare(
+    def prepared(
         self,
         threads: Sizes,
         group_size: Sizes,
@@ -118,8 +135,8 @@ class CudaExecutable:
         stream: int,
         device: int,
         arrays: dict[int, int],
-    ) -> tuple[bytes, Callable[[], None]]:
-        """The shape as the block of arguments has it, and what queues the launch."""
+    ) -> ReadyLaunch:
+        """A launch whose block of arguments lacks nothing but its shape."""
         shape = self._shapes.get((threads, group_size))
         if shape is None:
             if len(self._shapes) >= _KEPT_SHAPES:
@@ -130,7 +147,8 @@ class CudaExecutable:
         function = self._functions.get((device, width))
         if function is None:
             function = self._functions[device, width] = self._load(device, width)
-        return words, function.prepared(groups, width, memory, stream, buffers)
+        put = function.prepared(groups, width, memory, stream, buffers)
+        return ReadyLaunch(words, put, function)
 
     def _new_shape(self, threads: Sizes, group_size: Sizes) -> tuple[bytes, Sizes, int]:
         x, y, z = (-(-t // g) for t, g in zip(threads, group_size, strict=True))
@@ -152,8 +170,10 @@ class CudaExecutable:
 
     def _load(self, device: int, width: int) -> driver.Function:
         """The kernel's code for threadgroups of some width: with as many registers as it likes, or
-        with fewer where a threadgroup needs that, or where two could then be in flight."""
-        chosen = self._loaded_for(device, 0)
+        with fewer where a threadgroup needs that, or where two could then be in flight. A kernel
+        that says how many threads it can have at most has registers for so many."""
+        declared = self.max_threads_per_threadgroup
+        chosen = self._loaded_for(device, declared if declared < MAX_GROUP_SIZE else 0)
         dealt = -(-width // _DEALT) * _DEALT
         if width > chosen.max_threads:
             chosen = self._loaded_for(device, dealt)

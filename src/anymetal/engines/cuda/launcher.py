@@ -56,8 +56,7 @@ def by_ctypes(launch: Launch, library: ctypes.CDLL) -> Queue:
         ctypes.byref(ctypes.c_uint64(launch.arguments)),
         None,
     )
-    queue = library.cuLaunchKernelEx
-    return lambda: int(queue(*arguments))
+    return functools.partial(library.cuLaunchKernelEx, *arguments)
 
 
 def by_bindings(launch: Launch, driver: Any) -> Queue:
@@ -70,6 +69,7 @@ def by_bindings(launch: Launch, driver: Any) -> Queue:
     place = ctypes.c_uint64(launch.arguments)
 
     def run(address: int = ctypes.addressof(place), kept: Any = place) -> int:
-        return int(queue(where, function, address, 0)[0])
+        status: int = queue(where, function, address, 0)[0]
+        return status
 
     return run

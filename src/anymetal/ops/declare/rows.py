@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -52,15 +52,11 @@ class Plan:
         """Elements of the largest access: 8 where a row is held and the policy says so."""
         return self.choice.values.get("width", STEP) if self.strategy == "single_group" else STEP
 
-    def groups_ahead(self, first: torch.Tensor, second: torch.Tensor) -> int:
-        """The threadgroups that take the rows by turns, the next one on its way: the policy's
-        `ahead`, for rows of one tensor that fill all threads that a row may have. 0: a threadgroup
-        a row."""
-        most = self.choice.group_size * STEP * self.choice.values.get("steps", 0)
-        alone = first.data_ptr() == second.data_ptr()
-        groups = self.choice.values.get("ahead", 0)
-        fits = self.strategy == "single_group" and alone and self.columns == most
-        return groups if fits and self.rows > groups else 0
+    @property
+    def fills_threads(self) -> bool:
+        """Whether all threads that share a row hold as many steps of it as a thread can."""
+        held = self.team * STEP * self.choice.values.get("steps", 0)
+        return self.strategy == "single_group" and self.columns == held
 
     @property
     def chunks(self) -> int:
@@ -135,9 +131,8 @@ def launch_reduced(operator: AnyOperator, kernel: str, rows: Rows, **numbers: fl
         run(f"two_phase_reduce_{{form}}_{read}", first, second, states, sizes)
         run(f"two_phase_write_{{form}}_{read}_{written}", *rows.tensors, sizes, states)
         return
-    ahead = plan.groups_ahead(first, second)
-    if ahead and width == plan.widest == 16 // first.element_size() and read == written:
-        plan = replace(plan, rows=min(ahead, rows.rows))
-        run(f"{plan.kernel}_ahead_{{form}}_{read}_{written}", *rows.tensors, sizes)
+    is_wide = width == plan.widest == 16 // first.element_size() and read == written
+    if plan.fills_threads and plan.choice.values.get("whole") and is_wide:
+        run(f"{plan.kernel}_whole_{{form}}_{read}_{written}", *rows.tensors, sizes)
         return
     run(f"{plan.kernel}_{{form}}_{read}_{written}", *rows.tensors, sizes)

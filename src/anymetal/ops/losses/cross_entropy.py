@@ -39,7 +39,7 @@ SOURCE = "cross_entropy.metal"
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
 _STEP, _EIGHT = 4, 8
-_ERRORS = 8  # the buffer that targets out of range are reported to
+_ERRORS = 2  # the buffer that targets out of range are reported to
 
 
 # --- what a call is -------------------------------------------------------------------------------
@@ -88,9 +88,9 @@ class Logits:
 
     def buffers(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Logits, classes, shares and weights; what is not there is never read."""
-        weight = torch.zeros(1, device=self.tensor.device) if self.weight is None else self.weight
+        weight = torch.empty(1, device=self.tensor.device) if self.weight is None else self.weight
         if self.has_chances:
-            none = torch.zeros(1, dtype=torch.int32, device=self.tensor.device)
+            none = torch.empty(1, dtype=torch.int32, device=self.tensor.device)
             return self.tensor, none, self.target.contiguous(), weight.float().contiguous()
         return self.tensor, words_of(self.target), self.tensor, weight.float().contiguous()
 
@@ -153,11 +153,13 @@ def losses_of(operator: AnyOperator, logits: Logits, states: Tensor) -> tuple[Te
     if logits.rows == 0:
         return losses, counted
     x, target, _, weight = logits.buffers()
-    found, numbers = row_states(operator, logits), logits.struct()
-    results = (losses, counted, states, numbers)
-    logits.launch_each(
-        operator, "cross_entropy_losses", x, target, weight, found, *results, error_buf_idx=_ERRORS
-    )
+    numbers = logits.struct()
+    if not logits.has_chances:
+        logits.launch_each(
+            operator, "cross_entropy_targets", target, numbers, error_buf_idx=_ERRORS
+        )
+    found, results = row_states(operator, logits), (losses, counted, states, numbers)
+    logits.launch_each(operator, "cross_entropy_losses", x, target, weight, found, *results)
     return losses, counted
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from anymetal.launch.error_buffer import checked_at_the_end
 from anymetal.ops.declare import Arguments, Autocast, Case, Cost, on_call, operator
 from anymetal.ops.declare.checks import check_input, check_like, check_shape
 from anymetal.ops.losses.cross_entropy import (
@@ -167,13 +168,14 @@ def _(results: tuple[Tensor, Tensor, Tensor], call: Arguments) -> None:
     given = Numbers.of(call)
     rows, labels = call.input.reshape(-1, call.input.shape[-1]), call.target.reshape(-1)
     losses, counted = (torch.empty(len(labels), device=call.input.device) for _ in range(2))
-    for part in _parts(len(labels)):
-        logits = _logits("linear", rows[part], call.weight, call.bias)
-        held = Logits(logits, len(logits), len(call.weight), 1, labels[part], None, given)
-        losses[part], counted[part] = losses_of(_linear_cross_entropy, held, states[part])
-        del logits, held  # before the next part's are made
-    torch.sum(counted, 0, out=total)
-    reduce_into(output, losses, total, call.reduction)
+    with checked_at_the_end():
+        for part in _parts(len(labels)):
+            logits = _logits("linear", rows[part], call.weight, call.bias)
+            held = Logits(logits, len(logits), len(call.weight), 1, labels[part], None, given)
+            losses[part], counted[part] = losses_of(_linear_cross_entropy, held, states[part])
+            del logits, held  # before the next part's are made
+        torch.sum(counted, 0, out=total)
+        reduce_into(output, losses, total, call.reduction)
 
 
 def _backward_reference(

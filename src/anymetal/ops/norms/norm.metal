@@ -108,6 +108,72 @@ template <typename T, typename N, bool residual, bool alone, uint held_elements,
   }
 }
 
+// The same for rows that follow each other and fill all threads, with a weight, and a bias where a
+// mean is taken away. Moments are taken in one pass and with one barrier. Registers are short:
+// elements stay as they lie in memory, and become floats twice (`spatial` is 0, which a compiler
+// must not know: it would keep the floats); weights and biases are not const, so that their loads
+// are not moved over stores. Accesses of a simdgroup stand side by side, so that a thread's are a
+// fixed distance apart: one address is enough.
+template <typename T, typename N, uint held_elements, uint width>
+[[kernel]] void norm_whole(
+    device const T* x [[buffer(0)]], device T* weight [[buffer(1)]], device T* bias [[buffer(2)]],
+    device T* y [[buffer(3)]], constant Sizes& sizes [[buffer(4)]],
+    uint2 group [[threadgroup_position_in_grid]], uint2 in_group [[thread_position_in_threadgroup]],
+    uint2 group_size [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+    uint simd [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
+  using Some = Access<width>;
+  using Raw = Lying<T, width>;
+  constexpr uint accesses = held_elements / width, parts = Some::parts;
+  constexpr uint count = N::centred ? 2 : 1;
+  threadgroup float scratch[count * most_simdgroups];
+  const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
+  const uint columns = sizes.columns, first = (simd * accesses * 32 + lane) * width;
+  const long row = long(group.y) * columns;
+  x += row;
+  y += row + first;
+  typename Raw::type held[accesses];
+#pragma unroll
+  for (uint i = 0; i < accesses; ++i) held[i] = Raw::load(x + first + i * 32 * width);
+  // Differences are taken from something near the mean: that of as many elements as lanes.
+  const float shift = N::centred ? lanes_sum(float(x[lane])) * (1.0f / 32.0f) : 0.0f;
+  float2 squares = float2(0.0f), sum = squares;
+  float4 values[parts], w[parts], b[parts];
+#pragma unroll
+  for (uint i = 0; i < accesses; ++i) {
+    Raw::read(values, held[i]);
+#pragma unroll
+    for (uint part = 0; part < parts; ++part) {
+      const float4 v = N::centred ? values[part] - shift : values[part];
+      squares = fma(v.zw, v.zw, fma(v.xy, v.xy, squares));
+      if constexpr (N::centred) sum = (sum + v.xy) + v.zw;
+    }
+  }
+  float sums[2] = {squares.x + squares.y, sum.x + sum.y};
+  exchange_team_sums<count>(sums, team, scratch);
+  const float mean = N::centred ? sums[1] / float(columns) : 0.0f;
+  const float variance = fma(-mean, mean, sums[0] / float(columns));
+  const float reciprocal = rsqrt(max(variance, 0.0f) + sizes.eps);
+  // Elements of 16 bits are not so near to each other that a difference would lose what they show.
+  const float offset = -(shift + mean) * reciprocal;
+#pragma unroll
+  for (uint i = 0; i < accesses; ++i) {
+    const uint at = i * 32 * width;
+    Some::load(w, weight + first + at);
+    if constexpr (N::centred) Some::load(b, bias + first + at);
+    Raw::read(values, Raw::changed(held[i], N::centred ? 0 : sizes.spatial));
+#pragma unroll
+    for (uint part = 0; part < parts; ++part) {
+      if constexpr (N::centred && sizeof(T) == 2)
+        values[part] = fma(fma(values[part], float4(reciprocal), float4(offset)), w[part], b[part]);
+      else if constexpr (N::centred)
+        values[part] = fma((values[part] - shift - mean) * reciprocal, w[part], b[part]);
+      else
+        values[part] = values[part] * reciprocal * w[part];
+    }
+    Some::store(y + at, values);
+  }
+}
+
 template <typename T, typename N, bool residual, uint width>
 [[kernel]] void norm_looped(
     device const T* x [[buffer(0)]], device const T* other [[buffer(1)]],
@@ -224,6 +290,13 @@ template <typename T, typename N, uint width>
 #define EIGHT(name, N, residual, T)                                                         \
   NORM_INSTANCE(#name "_single_group_16_vec8_" #T, norm_held<T, N, residual, false, 16, 8>) \
   NORM_INSTANCE(#name "_single_group_32_vec8_" #T, norm_held<T, N, residual, false, 32, 8>)
+#define WHOLE(name, N, held, word, width, T) \
+  NORM_INSTANCE(#name "_whole_" #held "_" word #T, norm_whole<T, N, held, width>)
+#define WHOLE_OF_TYPE(word, width, T)          \
+  WHOLE(rms_norm, Rms, 16, word, width, T)     \
+  WHOLE(rms_norm, Rms, 32, word, width, T)     \
+  WHOLE(layer_norm, Layer, 16, word, width, T) \
+  WHOLE(layer_norm, Layer, 32, word, width, T)
 #define EIGHTS_OF_TYPE(T)        \
   EIGHT(rms_norm, Rms, false, T) \
   EIGHT(layer_norm, Layer, false, T)
@@ -233,3 +306,6 @@ NORMS_OF_TYPE(half)
 NORMS_OF_TYPE(bfloat)
 EIGHTS_OF_TYPE(half)
 EIGHTS_OF_TYPE(bfloat)
+WHOLE_OF_TYPE("vec4_", 4, float)
+WHOLE_OF_TYPE("vec8_", 8, half)
+WHOLE_OF_TYPE("vec8_", 8, bfloat)

@@ -120,37 +120,56 @@ template <typename T, typename N, bool alone, bool sums, uint held_elements, uin
 
 // What a thread has of a row of x and of the gradient, as it lies in memory: elements of 16 bits
 // take half of the registers that floats would. Past the end of a row its last elements are read
-// again, and not used.
+// again, and not used. Accesses of a simdgroup stand side by side, so that a thread's are a fixed
+// distance apart: one address is enough.
 template <typename T, typename N, uint accesses, uint width>
 struct RowInMemory {
   using Raw = Lying<T, width>;
   using Some = Access<width>;
   typename Raw::type x[accesses];
   typename Raw::type gradient[accesses];
-  T first;
+  float shift;
 
+  static uint first(thread const Team& team) {
+    return (team.simd * accesses * 32 + team.lane) * width;
+  }
+
+  template <bool whole>
   void fetch(device const T* row_x, device const T* row_gradient, uint columns,
              thread const Team& team) thread {
-    first = N::centred ? row_x[min(team.lane, columns - 1)] : T(0);
 #pragma unroll
     for (uint i = 0; i < accesses; ++i) {
-      const uint at = min((i * team.size + team.index) * width, columns - width);
+      const uint place = first(team) + i * 32 * width;
+      const uint at = whole ? place : min(place, columns - width);
       x[i] = Raw::load(row_x + at);
       gradient[i] = Raw::load(row_gradient + at);
     }
-  }
-
-  // Differences are taken from something near the mean, where it is taken away: the mean of as many
-  // elements as lanes. One of them that is far from all others moves it little.
-  float shift() const thread { return N::centred ? simd_sum(float(first)) / 32.0f : 0.0f; }
-
-  void differences(thread float4* found, uint i, float shift) const thread {
-    Raw::read(found, x[i]);
+    // Differences are taken from something near the mean, where it is taken away: the mean of as
+    // many elements as lanes. One of them that is far from all others moves it little.
+    shift = 0.0f;
     if constexpr (N::centred) {
-#pragma unroll
-      for (uint part = 0; part < Some::parts; ++part) found[part] -= shift;
+      shift = lanes_sum(float(row_x[min(team.lane, columns - 1)])) * (1.0f / 32.0f);
     }
   }
+
+  void read(thread float4* differences, thread float4* dy, uint i) const thread {
+    Raw::read(differences, x[i]);
+    Raw::read(dy, gradient[i]);
+    if constexpr (N::centred) {
+#pragma unroll
+      for (uint part = 0; part < Some::parts; ++part) differences[part] -= shift;
+    }
+  }
+
+  // The same without taking `shift` away, where elements have 16 bits: they are not so near to each
+  // other that this would matter in what is linear in them. `zero` is 0, which a compiler must not
+  // know: it would keep what was read before, as floats.
+  void read_again(thread float4* values, thread float4* dy, uint i, uint zero) const thread {
+    if constexpr (sizeof(T) == 4) return read(values, dy, i);
+    Raw::read(values, Raw::changed(x[i], zero));
+    Raw::read(dy, Raw::changed(gradient[i], zero));
+  }
+  float shift_left() const thread { return sizeof(T) == 4 ? 0.0f : shift; }
 };
 
 // weights_at, for weights that mostly have no offset: `plain` ones are there, and have none.
@@ -164,8 +183,8 @@ inline void plain_weights_at(thread float4* found, device const T* weight, uint 
   for (uint part = 0; part < Access<width>::parts; ++part) found[part] += sizes.offset;
 }
 
-// The gradient of x as a sum of multiples: of g, of the difference from `shift`, and of 1. What is
-// normalised is a difference times `reciprocal`, plus `normal_offset`.
+// The gradient of x as a sum of multiples: of g, of x or its difference from a shift, and of 1.
+// What is normalised is that x times `reciprocal`, plus `normal_offset`.
 struct Multiples {
   float reciprocal;
   float normal_offset;
@@ -174,90 +193,98 @@ struct Multiples {
 };
 
 // From the sums over a row of squared differences, of g times differences, of differences and of g:
-// the last two of centred norms only.
+// the last two of centred norms only. `shift` is what x has been left with of its own.
 template <typename N>
-inline Multiples multiples_of(thread const float* sums, float columns, float eps) {
+inline Multiples multiples_of(thread const float* sums, float shift, float columns, float eps) {
   const float mean = N::centred ? sums[2] / columns : 0.0f;
   const float gradient_mean = N::centred ? sums[3] / columns : 0.0f;
   const float variance = fma(-mean, mean, sums[0] / columns);
   const float reciprocal = rsqrt(max(variance, 0.0f) + eps);
   const float product_mean = fma(-mean, gradient_mean, sums[1] / columns);
   const float of_difference = -product_mean * reciprocal * reciprocal * reciprocal;
-  return {reciprocal, -mean * reciprocal, of_difference,
-          -fma(gradient_mean, reciprocal, mean * of_difference)};
+  const float whole_mean = shift + mean;
+  return {reciprocal, -whole_mean * reciprocal, of_difference,
+          -fma(gradient_mean, reciprocal, whole_mean * of_difference)};
 }
 
-// One row of a block: the gradient of x, and what it gives to the sums of the block. Barriers are
-// what rows wait for, and registers: all that is needed of a row is summed up in one pass, and
-// weights are read again. They are not const, since a compiler that knew that they stay as they are
-// would keep them instead. In a `whole` row every thread has all its accesses, and there is a
-// weight and nothing else: loads that no branch holds up are on their way at once.
+inline float2 with_products(float2 sum, float4 a, float4 b) {
+  return fma(a.zw, b.zw, fma(a.xy, b.xy, sum));
+}
+
+// One row: the gradient of x, and what it gives to the sums of the threadgroup. Barriers are what
+// rows wait for, and registers: all that is needed of a row is summed up in one pass, and weights
+// are read again. They are not const, since a compiler that knew that they stay as they are would
+// keep them instead. In a `whole` row every thread has all its accesses, and there is a weight and
+// nothing else: loads that no branch holds up are on their way at once. `weight`, `extra` and
+// `x_gradient` begin with what is the thread's.
 template <typename N, bool biases, bool whole, uint width, typename T, uint accesses>
 inline void add_row(thread const RowInMemory<T, N, accesses, width>& here,
                     thread float4* weight_sums, thread float4* bias_sums, device T* weight,
                     device const T* extra, device T* x_gradient, uint row, constant Sizes& sizes,
                     thread const Team& team, threadgroup float* scratch) {
   using Some = Access<width>;
-  using Raw = Lying<T, width>;
   constexpr uint parts = Some::parts, count = N::centred ? 4 : 2;
-  const uint columns = sizes.columns;
-  const float shift = here.shift();
+  const uint columns = sizes.columns, left = columns - min(columns, here.first(team));
   float4 values[parts], dy[parts], w[parts];
-  float4 squares = float4(0.0f), products = squares, sum = squares, gradient_sum = squares;
+  float2 squares = float2(0.0f), products = squares, sum = squares, gradient_sum = squares;
 #pragma unroll
   for (uint i = 0; i < accesses; ++i) {
-    const uint at = (i * team.size + team.index) * width;
-    if (!whole && at >= columns) break;
+    const uint at = i * 32 * width;
+    if (!whole && at >= left) break;
+    if (whole) simdgroup_barrier(mem_flags::mem_none);
     plain_weights_at<N, width, whole>(w, weight, row, at, sizes);
-    here.differences(values, i, shift);
-    Raw::read(dy, here.gradient[i]);
+    here.read(values, dy, i);
 #pragma unroll
     for (uint part = 0; part < parts; ++part) {
       const float4 g = dy[part] * w[part];
-      squares = fma(values[part], values[part], squares);
-      products = fma(g, values[part], products);
+      squares = with_products(squares, values[part], values[part]);
+      products = with_products(products, g, values[part]);
       if constexpr (N::centred) {
-        sum += values[part];
-        gradient_sum += g;
+        sum = (sum + values[part].xy) + values[part].zw;
+        gradient_sum = (gradient_sum + g.xy) + g.zw;
       }
-      if constexpr (biases) bias_sums[i * parts + part] += dy[part];
     }
   }
-  float sums[4] = {sum_of(squares), sum_of(products), sum_of(sum), sum_of(gradient_sum)};
-  exchange_team_sums<count>(sums, team, scratch + row % 2 * count * most_simdgroups);
-  const Multiples multiples = multiples_of<N>(sums, float(columns), sizes.eps);
+  float sums[4] = {squares.x + squares.y, products.x + products.y, sum.x + sum.y,
+                   gradient_sum.x + gradient_sum.y};
+  exchange_team_sums<count>(sums, team, scratch);
+  const Multiples multiples = multiples_of<N>(sums, here.shift_left(), float(columns), sizes.eps);
 
 #pragma unroll
   for (uint i = 0; i < accesses; ++i) {
-    const uint at = (i * team.size + team.index) * width;
-    if (!whole && at >= columns) break;
+    const uint at = i * 32 * width;
+    if (!whole && at >= left) break;
     plain_weights_at<N, width, whole>(w, weight, row, at, sizes);
-    here.differences(values, i, shift);
-    Raw::read(dy, here.gradient[i]);
+    here.read_again(values, dy, i, N::centred ? sizes.spatial : 0);
 #pragma unroll
     for (uint part = 0; part < parts; ++part) {
       const uint j = i * parts + part;
       const float4 normal =
           fma(values[part], float4(multiples.reciprocal), float4(multiples.normal_offset));
       weight_sums[j] = fma(dy[part], normal, weight_sums[j]);
+      if constexpr (biases) bias_sums[j] += dy[part];
       const float4 rest =
           fma(values[part], float4(multiples.of_difference), float4(multiples.constant_part));
       values[part] = fma(dy[part] * w[part], float4(multiples.reciprocal), rest);
     }
     if (!whole && sizes.has_other) {
       float4 other[parts];
-      Some::load(other, extra + row * sizes.other + at);
+      Some::load(other, extra + at);
 #pragma unroll
       for (uint part = 0; part < parts; ++part) values[part] += other[part];
     }
-    Some::store(x_gradient + row * sizes.x_gradient + at, values);
+    Some::store(x_gradient + at, values);
   }
 }
 
-// The same with `sums`, for rows that divide into accesses of `width` elements. With `ahead` the
-// next row is on its way while one is used. `biases`: their sums too.
-template <typename T, typename N, bool biases, bool ahead, uint held_elements, uint width>
-[[kernel]] void norm_blocks_backward(
+// No more, so that a thread may have as many registers as a row and its sums need.
+constant constexpr uint most_block_threads = 512;
+
+// The same with `sums`, for rows that divide into accesses of `width` elements. Threadgroups take
+// rows by turns, so that none has more than one more than another. `biases`: their sums too.
+// `whole` rows also follow each other.
+template <typename T, typename N, bool biases, bool whole, uint held_elements, uint width>
+[[kernel, max_total_threads_per_threadgroup(most_block_threads)]] void norm_blocks_backward(
     device const T* gradient [[buffer(0)]], device const T* extra [[buffer(1)]],
     device const T* x [[buffer(2)]], device T* weight [[buffer(3)]],
     device T* x_gradient [[buffer(4)]], device float* block_sums [[buffer(5)]],
@@ -266,37 +293,32 @@ template <typename T, typename N, bool biases, bool ahead, uint held_elements, u
     uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]],
     uint simdgroups [[simdgroups_per_threadgroup]]) {
   using Some = Access<width>;
-  using Row = RowInMemory<T, N, held_elements / width, width>;
   constexpr uint accesses = held_elements / width, parts = Some::parts, all = accesses * parts;
-  threadgroup float scratch[2 * (N::centred ? 4 : 2) * most_simdgroups];  // for rows by turns
+  constexpr uint places = (N::centred ? 4 : 2) * most_simdgroups;
+  threadgroup float scratch[2 * places];  // for rows by turns
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   const uint columns = sizes.columns;
   float4 weight_sums[all], bias_sums[biases ? all : 1];
 #pragma unroll
   for (uint i = 0; i < all; ++i) weight_sums[i] = bias_sums[biases ? i : 0] = float4(0.0f);
 
-  const bool whole = columns == held_elements * team.size && sizes.has_weight &&
-                     sizes.offset == 0.0f && !sizes.has_other;
-  const uint begin = group.y * sizes.block;
-  const uint end = min(begin + sizes.block, sizes.rows);
-  Row here, next;
-  if (ahead) next.fetch(x + begin * sizes.x, gradient + begin * sizes.gradient, columns, team);
-  for (uint row = begin; row < end; ++row) {
-    if (ahead) here = next;
-    const uint fetched = ahead ? min(row + 1, end - 1) : row;
-    (ahead ? next : here)
-        .fetch(x + fetched * sizes.x, gradient + fetched * sizes.gradient, columns, team);
-    if (whole)
-      add_row<N, biases, true, width>(here, weight_sums, bias_sums, weight, extra, x_gradient, row,
-                                      sizes, team, scratch);
-    else
-      add_row<N, biases, false, width>(here, weight_sums, bias_sums, weight, extra, x_gradient, row,
-                                       sizes, team, scratch);
+  RowInMemory<T, N, accesses, width> here;
+  const uint first = here.first(team);
+  const uint turns = (sizes.rows - group.y + sizes.blocks - 1) / sizes.blocks;
+  for (uint turn = 0; turn < turns; ++turn) {
+    const uint row = group.y + turn * sizes.blocks;
+    const long at = long(row) * columns;
+    here.template fetch<whole>(x + (whole ? at : row * sizes.x),
+                               gradient + (whole ? at : row * sizes.gradient), columns, team);
+    add_row<N, biases, whole, width>(here, weight_sums, bias_sums, weight + first,
+                                     extra + row * sizes.other + first,
+                                     x_gradient + (whole ? at : row * sizes.x_gradient) + first,
+                                     row, sizes, team, scratch + turn % 2 * places);
   }
 #pragma unroll
   for (uint i = 0; i < accesses; ++i) {
-    const uint column = (i * team.size + team.index) * width;
-    if (column >= columns) break;
+    const uint column = first + i * 32 * width;
+    if (!whole && column >= columns) break;
     const long at = long(group.y) * columns + column;
     Some::store(block_sums + at, weight_sums + i * parts);
     if (biases)
@@ -526,8 +548,16 @@ template <typename T>
   threadgroup float partial[32 * 32];
   sums += long(group.y) * sizes.columns * sizes.blocks + in_grid.x;
   float sum = 0.0f;
-  for (uint block = in_group.y; block < sizes.blocks; block += threads.y)
-    sum += sums[long(block) * sizes.columns];
+  constexpr uint loads = 8;  // on their way at once
+  uint block = in_group.y;
+  for (; block + (loads - 1) * threads.y < sizes.blocks; block += loads * threads.y) {
+    float some[loads];
+#pragma unroll
+    for (uint i = 0; i < loads; ++i) some[i] = sums[long(block + i * threads.y) * sizes.columns];
+#pragma unroll
+    for (uint i = 0; i < loads; ++i) sum += some[i];
+  }
+  for (; block < sizes.blocks; block += threads.y) sum += sums[long(block) * sizes.columns];
   partial[in_group.y * 32 + in_group.x] = sum;
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (in_group.y != 0) return;
@@ -561,17 +591,16 @@ template <typename T>
   NORMS("scalar_", 1, T)                                 \
   NORM_INSTANCE("parameter_sums_" #T, parameter_sums<T>) \
   NORM_INSTANCE("shared_parameter_sums_" #T, shared_parameter_sums<T>)
-// 16 bytes an access, the next row on its way or not.
-#define BLOCKS(name, N, biases, held, mode, ahead, word, width, T) \
-  NORM_INSTANCE(name "_blocks_" #held "_" mode "_" word #T,        \
-                norm_blocks_backward<T, N, biases, ahead, held, width>)
-#define BLOCKS_OF_NORM(name, N, biases, held, word, width, T)  \
-  BLOCKS(name, N, biases, held, "ahead", true, word, width, T) \
-  BLOCKS(name, N, biases, held, "held", false, word, width, T)
-#define BLOCKS_OF_EACH(held, word, width, T)                                            \
-  BLOCKS_OF_NORM("rms_norm_backward_weight_sums", Rms, false, held, word, width, T)     \
-  BLOCKS_OF_NORM("layer_norm_backward_weight_sums", Layer, false, held, word, width, T) \
-  BLOCKS_OF_NORM("layer_norm_backward_sums", Layer, true, held, word, width, T)
+// 16 bytes an access.
+#define BLOCKS(name, N, biases, held, word, width, T)                  \
+  NORM_INSTANCE(name "_blocks_" #held "_whole_" word #T,               \
+                norm_blocks_backward<T, N, biases, true, held, width>) \
+  NORM_INSTANCE(name "_blocks_" #held "_" word #T,                     \
+                norm_blocks_backward<T, N, biases, false, held, width>)
+#define BLOCKS_OF_EACH(held, word, width, T)                                    \
+  BLOCKS("rms_norm_backward_weight_sums", Rms, false, held, word, width, T)     \
+  BLOCKS("layer_norm_backward_weight_sums", Layer, false, held, word, width, T) \
+  BLOCKS("layer_norm_backward_sums", Layer, true, held, word, width, T)
 #define BLOCKS_OF_TYPE(word, width, T) \
   BLOCKS_OF_EACH(16, word, width, T)   \
   BLOCKS_OF_EACH(32, word, width, T)   \

@@ -21,6 +21,8 @@ from anymetal.ops.declare.rows import HELD, Plan, plan_rows, team_of
 FORWARD = kernel_file("norms/norm.metal")
 BACKWARD = kernel_file("norms/norm_backward.metal")
 
+_BLOCKS_EACH = 16  # that a thread adds up, where threads share the blocks of a column
+
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
 
@@ -109,6 +111,22 @@ class Norm:
                 return width
         return 1
 
+    def _is_whole(
+        self, plan: Plan, rows: list[DenseRows], width: int, weight: Optional, bias: Optional
+    ) -> bool:
+        """Whether the policy has kernels for whole rows, and these are: one behind the other, all
+        threads with as many elements, and parameters as usual."""
+        if not plan.choice.values.get("whole") or width != 16 // rows[0].tensor.element_size():
+            return False
+        usual = weight is not None and (bias is not None) == (self.kind == "layer_norm")
+        fills = self.sizes.columns == plan.choice.values["held"] * plan.team
+        return usual and fills and self._follow(rows)
+
+    def _follow(self, rows: list[DenseRows]) -> bool:
+        """Whether rows lie one behind the other, and weights are as they are stored."""
+        dense = all(self.sizes.rows == 1 or each.stride == self.sizes.columns for each in rows)
+        return dense and self.kind != "group_norm" and self.sizes.offset == 0.0
+
     # --- forward ----------------------------------------------------------------------------------
 
     def normalise(
@@ -140,6 +158,11 @@ class Norm:
             y=columns,
         )
         parameters = [x.tensor if p is None else p for p in (weight, bias)]
+        if residual is None and self._is_whole(plan, [x], width, weight, bias):
+            _kernel(FORWARD, f"{self.kind}_whole_{plan.choice.values['held']}", width, x.tensor)(
+                x.tensor, *parameters, y, sizes, **plan.shape
+            )
+            return
         if plan.strategy != "two_phase":
             _kernel(FORWARD, f"{prefix}_{plan.kernel}", width, x.tensor)(
                 x.tensor, other.tensor, *parameters, y, written, sizes, **plan.shape
@@ -216,8 +239,8 @@ class Norm:
         widest = 16 // rows[0].tensor.element_size()
         if self._width(widest, plan, rows, [weight]) != widest:
             return None
-        held = _held_of_blocks(plan)
-        return replace(plan, team=team_of(columns, held))
+        team = team_of(columns, _held_of_blocks(plan))
+        return replace(plan, team=team) if team <= BACKWARD.constant("most_block_threads") else None
 
     def _gradient_in_blocks(
         self,
@@ -230,12 +253,14 @@ class Norm:
         grad, extra, x = (each.tensor for each in inputs)
         width, values, sizes = 16 // x.element_size(), plan.choice.values, found.sizes
         variants.record(self.operator.name, x.dtype, plan.strategy, width)
-        way = "ahead" if plan.team <= values["ahead"] else "held"
+        held = _held_of_blocks(plan)
+        whole = weight is not None and not sizes.has_other and self._follow([inputs[0], inputs[2]])
+        form_of_row = "_whole" if whole and sizes.columns == held * plan.team else ""
         apart = sizes.has_bias and sizes.columns >= values["bias_apart"]
         assert found.sums is not None
         of_weight = found.sums[: sizes.blocks * sizes.columns] if apart else found.sums
         words = "sums" if sizes.has_bias and not apart else "weight_sums"
-        name = f"{self.kind}_backward_{words}_blocks_{_held_of_blocks(plan)}_{way}"
+        name = f"{self.kind}_backward_{words}_blocks_{held}{form_of_row}"
         _kernel(BACKWARD, name, width, x)(
             grad, extra, x, x if weight is None else weight, dx, of_weight, sizes,
             **replace(plan, rows=sizes.blocks).shape,
@@ -285,12 +310,12 @@ class Norm:
             )
 
     def _rows_of_block(self, tensor: Tensor, team: int = 0) -> int:
-        """Rows that are added up before their sum is written. With `max_threads`, no more blocks
-        than teams that are in flight at once, but `min_blocks`."""
+        """Rows that are added up before their sum is written. With `cores`, no more blocks than
+        teams that are in flight at once, core_threads threads a core, but one a core."""
         values = choice_for(self.operator, tensor, "columns").values
         most = values["max_blocks"]
-        if team and "max_threads" in values:
-            most = max(values["max_threads"] // team, values["min_blocks"])
+        if team and "cores" in values:
+            most = values["cores"] * max(values["core_threads"] // team, 1)
         return max(values["rows_per_block"], -(-self.sizes.rows // most))
 
     def column_gradients(
@@ -333,7 +358,7 @@ class Norm:
         choice = choice_for(self.operator, weight, "columns")
         threads = (weight.numel(), len(results))
         name, shape = "parameter_sums", group_shape(threads, choice.group_size)
-        share = min(choice.values.get("sharing", 1), blocks)
+        share = min(choice.values.get("sharing", 1), max(blocks // _BLOCKS_EACH, 1))
         if share > 1:
             name, shape = f"shared_{name}", (SIMDGROUP, share)
             threads = (weight.numel(), len(results) * share)

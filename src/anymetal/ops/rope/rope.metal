@@ -54,10 +54,10 @@ struct Turn {
 };
 
 // From tables; a position they do not have gives NaN rather than someone else's memory.
-template <uint width>
-inline Turn<typename Width<width>::type> from_tables(device const float* cosines,
-                                                     device const float* sines, long position,
-                                                     uint pair, constant Numbers& numbers) {
+template <uint width, typename A>
+inline Turn<typename Width<width>::type> from_tables(device const A* cosines, device const A* sines,
+                                                     long position, uint pair,
+                                                     constant Numbers& numbers) {
   using V = typename Width<width>::type;
   if (position < 0 || position >= numbers.rows) return {V(NAN), V(NAN)};
   const long at = position * numbers.half_dim + pair;
@@ -117,12 +117,13 @@ inline void store_pair(device T* head, uint pair, uint half_dim, Pair<V> value) 
 
 // --- the kernel ----------------------------------------------------------------------------------
 
-// Threads along x: pairs, then the elements that are copied.
-template <typename T, bool interleaved, bool tables, uint width>
+// Threads along x: pairs, then the elements that are copied. Tables are of type A, frequencies are
+// floats.
+template <typename T, typename A, bool interleaved, bool tables, uint width>
 [[kernel]] void rope(device const T* q [[buffer(0)]], device const T* k [[buffer(1)]],
                      device T* turned_q [[buffer(2)]], device T* turned_k [[buffer(3)]],
-                     device const float* first_table [[buffer(4)]],
-                     device const float* second_table [[buffer(5)]],
+                     device const A* first_table [[buffer(4)]],
+                     device const A* second_table [[buffer(5)]],
                      device const long* ids [[buffer(6)]], constant Numbers& numbers [[buffer(7)]],
                      uint3 in_grid [[thread_position_in_grid]]) {
   using W = Width<width>;
@@ -164,15 +165,23 @@ template <typename T, bool interleaved, bool tables, uint width>
 
 // --- instances: rope_<pairs>_<angles>_<vec4 or scalar>_<dtype> -----------------------------------
 
+// `tables` have the dtype of q and k, `float_tables` are of floats.
 #define ROPE_INSTANCE(text, ...) \
   template [[host_name(text)]] [[kernel]] decltype(rope<__VA_ARGS__>) rope<__VA_ARGS__>;
-#define ROPES(word, width, T)                                             \
-  ROPE_INSTANCE("rope_split_tables_" word #T, T, false, true, width)      \
-  ROPE_INSTANCE("rope_split_base_" word #T, T, false, false, width)       \
-  ROPE_INSTANCE("rope_interleaved_tables_" word #T, T, true, true, width) \
-  ROPE_INSTANCE("rope_interleaved_base_" word #T, T, true, false, width)
+#define TABLES(tables, word, width, T, A)                               \
+  ROPE_INSTANCE("rope_split_" tables word #T, T, A, false, true, width) \
+  ROPE_INSTANCE("rope_interleaved_" tables word #T, T, A, true, true, width)
+#define ROPES(word, width, T)                                              \
+  TABLES("tables_", word, width, T, T)                                     \
+  ROPE_INSTANCE("rope_split_base_" word #T, T, float, false, false, width) \
+  ROPE_INSTANCE("rope_interleaved_base_" word #T, T, float, true, false, width)
 #define ROPES_OF_TYPE(T) ROPES("vec4_", 4, T) ROPES("scalar_", 1, T)
+#define FLOAT_TABLES(T)                         \
+  TABLES("float_tables_", "vec4_", 4, T, float) \
+  TABLES("float_tables_", "scalar_", 1, T, float)
 
 ROPES_OF_TYPE(float)
 ROPES_OF_TYPE(half)
 ROPES_OF_TYPE(bfloat)
+FLOAT_TABLES(half)
+FLOAT_TABLES(bfloat)

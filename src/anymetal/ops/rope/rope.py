@@ -50,11 +50,11 @@ def _run(
 def _launch(
     operator: AnyOperator, call: Rotation, tensors: list[Tensor], has_k: bool, direction: float
 ) -> None:
-    first, second = _tables(call)
-    width = _width(call, [*tensors, first, second])
+    angles, first, second = _tables(call)
     dtype_name = variants.DTYPE_NAMES[call.q.dtype]
     device = call.q.device
     choice = choose(operator.name, dtype_name, "any", device.type, "elementwise")
+    width = _width(call, [*tensors, first, second])
     variants.record(operator.name, call.q.dtype, "elementwise", width)
     batch, sequence, q_heads, dim = tensors[0].shape
     k_heads = tensors[1].shape[2] if has_k else 0
@@ -79,7 +79,7 @@ def _launch(
         (
             "rope",
             "interleaved" if call.interleaved else "split",
-            "base" if call.cos is None else "tables",
+            angles,
             "scalar" if width == 1 else f"vec{width}",
             SUFFIXES[call.q.dtype],
         )
@@ -102,11 +102,15 @@ def _ids(call: Rotation) -> Tensor:
     return call.positions.to(call.q.device, torch.int64).contiguous()
 
 
-def _tables(call: Rotation) -> tuple[Tensor, Tensor]:
-    """cos and sin, or the frequencies in turns as sums of two floats."""
-    if call.cos is not None and call.sin is not None:
-        return call.cos.float().contiguous(), call.sin.float().contiguous()
-    return _turns(tuple(call.inverse_frequencies()), str(call.q.device))
+def _tables(call: Rotation) -> tuple[str, Tensor, Tensor]:
+    """cos and sin, or the frequencies in turns as sums of two floats; and what kernels call them.
+    Tables of another dtype than q's become floats."""
+    if call.cos is None or call.sin is None:
+        return "base", *_turns(tuple(call.inverse_frequencies()), str(call.q.device))
+    if call.cos.dtype == call.sin.dtype == call.q.dtype:
+        return "tables", call.cos.contiguous(), call.sin.contiguous()
+    words = "tables" if call.q.dtype == torch.float32 else "float_tables"
+    return words, call.cos.float().contiguous(), call.sin.float().contiguous()
 
 
 @functools.lru_cache(maxsize=64)

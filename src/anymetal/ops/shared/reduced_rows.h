@@ -183,43 +183,43 @@ template <typename A, typename Y, typename Step, uint steps, bool vectors, bool 
   }
 }
 
-// The next row of a threadgroup on its way while one is used: each takes every so many-th row.
-// Elements of 16 bits wait as they lie in memory, 16 bytes an access, and become floats twice. The
-// operator has one tensor, and a row is as long as all threads hold.
-template <typename A, typename Step, uint steps>
-[[kernel]] void rows_ahead(
-    device const A* a [[buffer(0)]], device const A* b [[buffer(1)]], device A* y [[buffer(2)]],
-    constant ReducedRows& rows [[buffer(3)]], uint2 group [[threadgroup_position_in_grid]],
-    uint2 groups [[threadgroups_per_grid]], uint in_group [[thread_index_in_threadgroup]],
-    uint2 threads [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
-    uint simd [[simdgroup_index_in_threadgroup]], uint simds [[simdgroups_per_threadgroup]]) {
+// A row that is as long as all threads hold. Elements of 16 bits stay as they lie in memory, and
+// become floats twice: more threadgroups have registers then. `chunk` is 0, which a compiler must
+// not know: it would keep the floats. `alone`: the operator has one tensor.
+template <typename A, typename Step, uint steps, bool alone>
+[[kernel]] void whole_rows(device const A* a [[buffer(0)]], device const A* b [[buffer(1)]],
+                           device A* y [[buffer(2)]], constant ReducedRows& rows [[buffer(3)]],
+                           uint2 group [[threadgroup_position_in_grid]],
+                           uint lane [[thread_index_in_simdgroup]],
+                           uint simd [[simdgroup_index_in_threadgroup]],
+                           uint simds [[simdgroups_per_threadgroup]]) {
   using Raw = Lying<A, 8>;
-  threadgroup float2 partial[2][32];  // by turns
-  typename Raw::type here[steps / 2], next[steps / 2];
-  uint turn = 0;
-  for (uint i = 0; i < steps / 2; ++i)
-    next[i] = Raw::load(a + group.y * rows.strides[0] + (i * threads.x + in_group) * 8);
-  for (uint row = group.y; row < rows.rows; row += groups.y, turn ^= 1) {
-    device const A* following = a + min(row + groups.y, rows.rows - 1) * rows.strides[0];
+  constexpr uint accesses = steps / 2;
+  threadgroup float2 partial[32];
+  const uint begin = (simd * accesses * 32 + lane) * 8;
+  a += group.y * rows.strides[0] + begin;
+  b += group.y * rows.strides[1] + begin;
+  y += group.y * rows.strides[2] + begin;
+  typename Raw::type first[accesses], second[alone ? 1 : accesses];
 #pragma unroll
-    for (uint i = 0; i < steps / 2; ++i) {
-      here[i] = next[i];
-      next[i] = Raw::load(following + (i * threads.x + in_group) * 8);
-    }
-    float4 values[steps];
+  for (uint i = 0; i < accesses; ++i) {
+    first[i] = Raw::load(a + i * 256);
+    if constexpr (!alone) second[i] = Raw::load(b + i * 256);
+  }
+  float4 values[steps], others[steps];
 #pragma unroll
-    for (uint i = 0; i < steps / 2; ++i) Raw::read(values + 2 * i, here[i]);
-    const float2 own = Step::template add_all<steps>(values, values, steps);
-    const float2 state =
-        Step::finish(merge_threadgroup<Step>(own, partial[turn], lane, simd, simds));
+  for (uint i = 0; i < accesses; ++i) {
+    Raw::read(values + 2 * i, first[i]);
+    Raw::read(others + 2 * i, alone ? first[i] : second[alone ? 0 : i]);
+  }
+  const float2 own = Step::template add_all<steps>(values, others, steps);
+  const float2 state = Step::finish(merge_threadgroup<Step>(own, partial, lane, simd, simds));
 #pragma unroll
-    for (uint i = 0; i < steps / 2; ++i) {
-      float4 again[2];
-      Raw::read(again, here[i]);
-      Eight::store(y + row * rows.strides[2] + (i * threads.x + in_group) * 8,
-                   Step::result(state, again[0], again[0]),
-                   Step::result(state, again[1], again[1]));
-    }
+  for (uint i = 0; i < accesses; ++i) {
+    Raw::read(values, Raw::changed(first[i], rows.chunk));
+    Raw::read(others, Raw::changed(alone ? first[i] : second[alone ? 0 : i], rows.chunk));
+    Eight::store(y + i * 256, Step::result(state, values[0], others[0]),
+                 Step::result(state, values[1], others[1]));
   }
 }
 
@@ -377,10 +377,10 @@ template <typename A, typename Y, typename Step>
 #define EIGHT(op, Step, A)                                                                   \
   INSTANCE(op "_single_group_4_vec8_" #A "_" #A, single_group<A, A, Step<A>, 4, true, true>) \
   INSTANCE(op "_single_group_8_vec8_" #A "_" #A, single_group<A, A, Step<A>, 8, true, true>)
-// The next row on its way.
-#define AHEAD(op, Step, A)                                                        \
-  INSTANCE(op "_single_group_8_ahead_vec8_" #A "_" #A, rows_ahead<A, Step<A>, 8>) \
-  INSTANCE(op "_single_group_4_ahead_vec8_" #A "_" #A, rows_ahead<A, Step<A>, 4>)
+// Whole rows.
+#define WHOLE(op, Step, A, alone)                                                        \
+  INSTANCE(op "_single_group_8_whole_vec8_" #A "_" #A, whole_rows<A, Step<A>, 8, alone>) \
+  INSTANCE(op "_single_group_4_whole_vec8_" #A "_" #A, whole_rows<A, Step<A>, 4, alone>)
 #define REDUCE(op, Step, A)                                                         \
   INSTANCE(op "_two_phase_reduce_vec4_" #A, two_phase_reduce<A, Step<float>, true>) \
   INSTANCE(op "_two_phase_reduce_scalar_" #A, two_phase_reduce<A, Step<float>, false>)

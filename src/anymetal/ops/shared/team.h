@@ -41,7 +41,14 @@ inline float2 team_sums(float2 values, thread const Team& team, threadgroup floa
   return simd_sum(team.lane < team.simdgroups ? places[team.lane] : float2(0.0f));
 }
 
-// Several sums at once, which take the place of a thread's own values: `count` is 2 or 4. Lanes
+// The sum over a simdgroup whose lanes are all there.
+inline float lanes_sum(float value) {
+#pragma unroll
+  for (uint mask = 1; mask < 32; mask *= 2) value += simd_shuffle_xor(value, mask);
+  return value;
+}
+
+// Several sums at once, which take the place of a thread's own values: `count` is 1, 2 or 4. Lanes
 // whose numbers differ in one bit exchange the half of their values that is the other's, so that
 // few values are exchanged. `scratch` has `count` places for each simdgroup; the next sums of the
 // team must use others.
@@ -52,7 +59,11 @@ inline void exchange_team_sums(thread float* values, thread const Team& team,
   if (team.lane < count) scratch[team.simd * count + team.lane] = own;
   threadgroup_barrier(mem_flags::mem_threadgroup);
   own = 0.0f;
-  for (uint i = team.lane; i < team.simdgroups * count; i += 32) own += scratch[i];
+#pragma unroll
+  for (uint i = 0; i < count; ++i) {
+    const uint at = i * 32 + team.lane;
+    if (at < team.simdgroups * count) own += scratch[at];
+  }
 #pragma unroll
   for (uint mask = count; mask < 32; mask *= 2) own += simd_shuffle_xor(own, mask);
 #pragma unroll

@@ -78,6 +78,7 @@ struct Lying {
   using type = vec<T, width>;
   static type load(device const T* from) { return *reinterpret_cast<device const type*>(from); }
   static void read(thread float4* values, type from) { values[0] = float4(from); }
+  static type changed(type value, uint) { return value; }
 };
 template <typename T>
 struct Lying<T, 8> {
@@ -88,6 +89,8 @@ struct Lying<T, 8> {
     values[0] = float4(as_type<vec<T, 4>>(from.xy));
     values[1] = float4(as_type<vec<T, 4>>(from.zw));
   }
+  // With other bits, where `bits` are not 0.
+  static type changed(type value, uint bits) { return value ^ bits; }
 };
 
 // One access of one, four or eight elements, as vectors of up to four.
