@@ -71,3 +71,25 @@ def test_device_of_a_call_is_that_of_its_first_tensor() -> None:
     assert cuda_device((1.0, torch.tensor(2.0), torch.zeros(3))) == -1
     assert cuda_device(([torch.zeros(3)],)) == -1
     assert cuda_device(()) == -1
+
+
+def test_short_way_takes_numbers_as_the_long_way_does(kernel: CudaKernel) -> None:
+    long, short = bound(kernel, {"scale": 0, "count": 0}, 2.5, -3), _Block(kernel.executable)
+    assert kernel._put(short, 1, 2.5)
+    assert kernel._put(short, 2, -3)
+    for index, layout in ((1, "<f"), (2, "<q")):
+        assert value(kernel, short, index, layout) == value(kernel, long, index, layout)
+    for odd in (True, 1 << 70, 1e300, [1.0], None):
+        assert not kernel._put(short, 1, odd)
+
+
+def test_short_way_leaves_what_is_unusual_to_the_long_way(kernel: CudaKernel) -> None:
+    vector = [1.0, 1.0, 1.0]
+    assert not kernel.quickly(({"scale": 0, "count": 0}, 1.0, 1, 1.0, vector), 4, 4)
+    assert not kernel.quickly((1.0, 1.0, 1, 1.0, 1.0, torch.zeros(4)), 4, 4)
+    assert not kernel.quickly((1.0,), 4, 4)
+    # A number that stood there before a call of the long way is written again.
+    block = kernel._blocks[-1]
+    kernel._put(block, 1, 2.5)
+    kernel._bind(block, ({"scale": 0, "count": 0}, 4.5), None, [])
+    assert block.numbers[1] is None
