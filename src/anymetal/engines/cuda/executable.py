@@ -24,6 +24,7 @@ _KEPT_SHAPES = 4096
 # It is better off with all its registers where it would spill more bytes than these.
 _WIDE, _FEW_SPILLED = 256, 192
 _DEALT = 128  # simdgroups go to four parts of a multiprocessor by turns, each with its registers
+_MOST_REGISTERS = 255  # of a thread
 _FEWEST_REGISTERS = 64  # with fewer, most kernels that want more spill
 
 
@@ -173,7 +174,8 @@ class CudaExecutable:
         with fewer where a threadgroup needs that, or where two could then be in flight. A kernel
         that says how many threads it can have at most has registers for so many."""
         declared = self.max_threads_per_threadgroup
-        chosen = self._loaded_for(device, declared if declared < MAX_GROUP_SIZE else 0)
+        tells = driver.REGISTERS // declared <= _MOST_REGISTERS and declared < MAX_GROUP_SIZE
+        chosen = self._loaded_for(device, declared if tells else 0)
         dealt = -(-width // _DEALT) * _DEALT
         if width > chosen.max_threads:
             chosen = self._loaded_for(device, dealt)
