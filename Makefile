@@ -9,6 +9,7 @@
 #   make health       every operator on the virtual mps device: numbers, gradients, opcheck, checker
 #   make attack       hostile sources, planted defects, damaged caches, memory over time; long
 #   make lint         formatting, style, types, dead code and the changelog
+#   make lengths      the operators' kernels as vector code: the longest, and what falls back
 #   make cuda         the operators' kernels as PTX through NVIDIA's assembler: a table of registers
 #   make conformance  compile the kernels of a published package and of torch's headers
 #   make parity       our front end judged by Apple's compiler: its kernels from public wheels; hours
@@ -43,7 +44,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help demo test quick thorough checked engines health attack lint format conformance parity \
   extension op-db \
-  bench linalg cuda docs dist clean
+  bench linalg lengths cuda docs dist clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q' | head -1
@@ -111,6 +112,10 @@ bench: $(VENV)/.developer
 # LAPACK's test ratios beside torch's own, over more and larger matrices than the tests have.
 linalg: $(VENV)/.developer
 	$(BIN)/python tests/linalg/gallery.py --sizes 1 5 16 32 33x17 17x33 64 100 130 200x64
+
+# Six minutes on one core.
+lengths: $(VENV)/.developer
+	$(BIN)/python tests/engines/lengths.py
 
 # Ten minutes on two cores.
 cuda: $(VENV)/.developer

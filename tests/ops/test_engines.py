@@ -13,7 +13,7 @@ from test_operators import OPERATORS, fresh, made, results_of, some
 import anymetal
 from anymetal.launch.kernel import Kernel
 from anymetal.ops.declare import AnyOperator
-from anymetal.ops.declare.kernel_file import KernelFile
+from anymetal.ops.declare.kernel_file import KernelFile, kernel_file
 
 BASICS = """
 #include <metal_stdlib>
@@ -28,6 +28,7 @@ kernel void rows(device const float* x [[buffer(0)]], device float* y [[buffer(1
 }
 """
 REFERENCE = "coroutine"
+MATMUL, BACKWARD = map(kernel_file, ("matmul/matmul.metal", "attention/backward.metal"))
 
 
 def results(operator: AnyOperator) -> list[Any]:
@@ -67,6 +68,7 @@ def test_engines_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for reference, result in zip(*both, strict=True):
         torch.testing.assert_close(result, reference, rtol=0, atol=0, equal_nan=True)
     assert {engine for asked, engine in engines if asked == REFERENCE} == {REFERENCE}
+    assert {engine for asked, engine in engines if asked == "auto"} <= {"simdgroup"}, "too long"
 
 
 def test_the_fast_engine_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,3 +79,24 @@ def test_the_fast_engine_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None
     kernel(x, y, 1031, threads=4 * 32, group_size=32)
     assert kernel.engine == "simdgroup"
     torch.testing.assert_close(y, x / x.sum(-1, keepdim=True))
+
+
+# The longest of two families; `python tests/engines/lengths.py` has all.
+LONG = {
+    "columns_8_vec4_half": MATMUL.text,
+    "key_gradient": BACKWARD.text
+    + """template [[host_name("key_gradient")]] [[kernel]]
+decltype(attention_key_gradient<half, half, 128, false, 1, 0>)
+    attention_key_gradient<half, half, 128, false, 1, 0>;""",
+}
+
+
+@pytest.mark.parametrize(
+    "name", LONG if os.environ.get("ANYMETAL_TEST_ALL") == "1" else [*LONG][:1]
+)
+def test_no_kernel_is_too_long(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vector code of more than 20,000 instructions runs in its long form."""
+    monkeypatch.setenv("ANYMETAL_ENGINE", "auto")
+    kernel = getattr(anymetal.compile_shader(LONG[name]), name)
+    assert (kernel.engine, kernel.engine_reason) == ("simdgroup", "")
+    assert kernel._plain.executable.written.popitem()[1].result.is_long

@@ -112,8 +112,9 @@ def full_blocks(text: str) -> list[str]:
 class Simdgroup:
     """The memory of one simdgroup, and buffers of 4-byte words."""
 
-    def __init__(self, threads: int = 32) -> None:
+    def __init__(self, threads: int = 32, *, is_long: bool = False) -> None:
         self._threads = threads
+        self._is_long = is_long
 
     def run(self, text: str, buffers: Sequence[ctypes.Array], frame_size: int = 0) -> int:
         """Calls it until it has finished; returns how often it waited."""
@@ -121,7 +122,8 @@ class Simdgroup:
 
     def loaded(self, text: str) -> Callable[..., int]:
         """The same for several runs of one code."""
-        return functools.partial(self._run, jit.LoadedCode(jit.vector_code(text)))
+        code = jit.vector_code(text, is_long=self._is_long)
+        return functools.partial(self._run, jit.LoadedCode(code))
 
     def _run(
         self, code: jit.LoadedCode, buffers: Sequence[ctypes.Array], frame_size: int = 0

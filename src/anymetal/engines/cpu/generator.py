@@ -37,9 +37,10 @@ def object_code(ir: str, level: int, *, shared: bool) -> bytes:
     return _run(ir, ["-emit-obj", *flags, *_addressing(shared)])
 
 
-def object_code_as_it_is(ir: str) -> bytes:
-    """A module compiled for this process without another look at it."""
-    flags = ["-emit-obj", "-O0", _AS_IT_IS, *_addressing(shared=False)]
+def object_code_as_it_is(ir: str, level: int = 0, *, shared: bool = False) -> bytes:
+    """A module compiled without another look at it; from level 1 on registers are chosen with
+    care."""
+    flags = ["-emit-obj", f"-O{level}", _AS_IT_IS, *_addressing(shared)]
     return _run(_without_traps(ir), flags)
 
 

@@ -139,8 +139,14 @@ def object_code(
     return generator.object_code(_split(ir, level, linked), level, shared=shared)
 
 
-def vector_code(ir: str, *, shared: bool = False) -> bytes:
-    """Likewise for code that is written in vectors, and keeps its values in variables."""
+def vector_code(ir: str, *, shared: bool = False, is_long: bool = False) -> bytes:
+    """Likewise for code that is written in vectors, and keeps its values in variables.
+
+    `is_long`: they stay in memory. To look for registers through the whole of long code takes LLVM
+    four times as long as everything else.
+    """
+    if is_long:
+        return generator.object_code_as_it_is(ir, 1, shared=shared)
     return generator.object_code(ir, 1, shared=shared)
 
 

@@ -39,8 +39,14 @@ class Lasting:
     at_once: list[frozenset[str]]
 
 
-def what_lasts(blocks: list[Block], allocas: dict[str, Instruction], types: Layout) -> Lasting:
-    """`blocks` are all but the entry, `allocas` the variables."""
+def what_lasts(
+    blocks: list[Block],
+    allocas: dict[str, Instruction],
+    types: Layout,
+    *,
+    in_memory: bool = False,
+) -> Lasting:
+    """`blocks` are all but the entry, `allocas` the variables; `in_memory`: all of it is there."""
     kept = _Candidates(blocks, allocas)
     flows = {block.label: _flow(block, kept) for block in blocks}
     live = _needed(flows, {})
@@ -57,7 +63,9 @@ def what_lasts(blocks: list[Block], allocas: dict[str, Instruction], types: Layo
     needed = _needed(flows, saved)
     restored = {label: needed[flows[label].after[0]] & ~kept.addressed for label in saved}
     moved = _union((*saved.values(), *restored.values(), *saved_early.values()))
-    at_home = _union(kept.too_many(bits, types) for bits in restored.values())
+    at_home = moved
+    if not in_memory:
+        at_home = _union(kept.too_many(bits, types) for bits in restored.values())
     lasting = _union(at_waits.values()) & kept.addressed | at_home
 
     def listed(bits: int) -> list[Named]:

@@ -516,6 +516,8 @@ class Memory:
         size, pointers = code.types.size(access.type), code.vector(access.address)
         if rare or (size < _WORD and access.mask is not None):
             return outlined.loaded(code, access.type, 1, pointers, access.mask, access.align)
+        if size < _WORD and code.is_long:
+            return outlined.gathered(code, access.type, pointers, access.align)
         code.extra_weight += _lane_weight(size)
         name = f"llvm.masked.gather.{mangled(wide)}.v{WIDTH}p0"
         aligned = ((f"align {access.align}",), (), ())
@@ -625,6 +627,9 @@ class Memory:
         size = code.types.size(access.type)
         if rare or (size < _WORD and access.mask is not None):
             outlined.store(code, 1, written, pointers, access.mask, access.align)
+            return
+        if size < _WORD and code.is_long:
+            outlined.scatter(code, written, pointers, access.align)
             return
         code.extra_weight += _lane_weight(size)
         name = f"llvm.masked.scatter.{mangled(written.type)}.v{WIDTH}p0"

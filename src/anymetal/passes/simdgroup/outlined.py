@@ -4,6 +4,8 @@ They serve where lanes do not lie as their pattern says (an index has wrapped ar
 at the end of a row), and elements below 4 bytes in masked copies, which no processor gathers: LLVM
 would write a load or a store for each lane. All of it hardly ever runs, and is most of the code if
 it is written where it is used.
+
+In the long form of a kernel such elements have functions also where all lanes are there.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from anymetal.ir import (
     zero,
 )
 from anymetal.passes.simdgroup.facts import WIDTH, ZERO
-from anymetal.passes.simdgroup.values import MASK, Code, mangled, vector_type
+from anymetal.passes.simdgroup.values import ALL_LANES, MASK, Code, mangled, vector_type
 
 # On x86, vectors in registers, as many as there are; elsewhere the usual convention does that.
 IN_REGISTERS = "x86_regcallcc" if platform.machine() in ("x86_64", "AMD64") else "ccc"
@@ -74,6 +76,29 @@ def store(
     code.call(VOID, name, arguments, convention=IN_REGISTERS)
 
 
+def gathered(code: Code, kind: Type, places: Operand, align: int) -> Operand:
+    """The elements at all lanes' addresses."""
+    unit = _unit(code, kind, 1)
+    name = f"am.gather.{mangled(unit)}.{align}"
+    if name not in code.functions:
+        code.functions[name] = _Loading(code, unit, align).define_for_all(name)
+    result = code.call(_side_by_side(unit), name, [places], convention=IN_REGISTERS)
+    wanted = vector_type(kind)
+    return result if result.type is wanted else code.cast("bitcast", result, wanted)
+
+
+def scatter(code: Code, values: Operand, places: Operand, align: int) -> None:
+    """All lanes' elements to their addresses, lowest lane first."""
+    unit = _unit(code, values.type.scalar, 1)
+    name = f"am.scatter.{mangled(unit)}.{align}"
+    if name not in code.functions:
+        code.functions[name] = _Storing(code, unit, align).define_for_all(name)
+    plain = _side_by_side(unit)
+    if values.type is not plain:
+        values = code.cast("bitcast", values, plain)
+    code.call(VOID, name, [values, places], convention=IN_REGISTERS)
+
+
 def _unit(code: Code, kind: Type, count: int) -> Type:
     """What a lane has; integers, for half and bfloat are not passed alike on all processors."""
     plain = kind if kind is PTR else integer(8 * code.types.size(kind))
@@ -111,11 +136,15 @@ class _Outlined(Builder):
         self.made = []
         self._function.blocks.append(Block(name, self.made))
 
-    def _defined(self, name: str, kind: Type, given: list[Operand]) -> Function:
-        parameters = [Parameter(operand.type, operand.text) for operand in given]
-        words, attributes = ("internal", IN_REGISTERS), ("noinline", "cold", "nounwind")
+    def _defined(
+        self, name: str, kind: Type, given: list[Operand], attributes: tuple[str, ...] = ("cold",)
+    ) -> Function:
         self._function.signature = Signature(
-            name, kind, parameters, words=words, attributes=attributes
+            name,
+            kind,
+            [Parameter(operand.type, operand.text) for operand in given],
+            words=("internal", IN_REGISTERS),
+            attributes=("noinline", *attributes, "nounwind"),
         )
         return self._function
 
@@ -179,8 +208,15 @@ class _Loading(_Outlined):
         self._label("one")
         self.ret(self._repeated(self.load(self._unit, first, self._align)))
         self._label("several")
-        self.ret(self._gathered() if self._is_word else self._collected(listed, values))
+        if self._is_word:
+            self.ret(self._gathered(self.cast("bitcast", self._lanes, MASK)))
+        else:
+            self.ret(self._collected(listed, values))
         return self._defined(name, self._all, [self._places, self._lanes])
+
+    def define_for_all(self, name: str) -> Function:
+        self.ret(self._gathered(ALL_LANES))
+        return self._defined(name, self._all, [self._places], ())
 
     def _repeated(self, unit: Operand) -> Operand:
         count, element = _taken_apart(self._unit)
@@ -196,8 +232,7 @@ class _Loading(_Outlined):
         self._for_each_lane(listed, take)
         return self.load(self._all, values)
 
-    def _gathered(self) -> Operand:
-        mask = self.cast("bitcast", self._lanes, MASK)
+    def _gathered(self, mask: Operand) -> Operand:
         arguments = [self._places, mask, zero(self._all)]
         return self._intrinsic(self._all, self._masked("gather"), arguments, aligned=0)
 
@@ -209,11 +244,19 @@ class _Storing(_Outlined):
         self.branch(self.icmp("eq", self._lanes, i32(0)), "done", "several")
         self._label("several")
         if self._is_word:
-            self._scatter(given)
+            self._scatter(given, self.cast("bitcast", self._lanes, MASK))
+            self.jump("done")
+            self._label("done")
         else:
             self._distribute(given, listed, values)
         self.ret()
         return self._defined(name, VOID, [given, self._places, self._lanes])
+
+    def define_for_all(self, name: str) -> Function:
+        given = Operand(self._all, "%values")
+        self._scatter(given, ALL_LANES)
+        self.ret()
+        return self._defined(name, VOID, [given, self._places], ())
 
     def _distribute(self, given: Operand, listed: Operand, values: Operand) -> None:
         def leave(lane: Operand, place: Operand) -> None:
@@ -223,8 +266,6 @@ class _Storing(_Outlined):
         self.store(given, values)
         self._for_each_lane(listed, leave)
 
-    def _scatter(self, given: Operand) -> None:
-        arguments = [given, self._places, self.cast("bitcast", self._lanes, MASK)]
+    def _scatter(self, given: Operand, mask: Operand) -> None:
+        arguments = [given, self._places, mask]
         self._intrinsic(VOID, self._masked("scatter"), arguments, aligned=1)
-        self.jump("done")
-        self._label("done")

@@ -10,6 +10,7 @@ from anymetal.ir import (
     I64,
     PTR,
     VOID,
+    Block,
     Builder,
     Function,
     Instruction,
@@ -27,7 +28,7 @@ from anymetal.passes.simdgroup.rules import POSITION, SIMD, GroupShape
 from anymetal.passes.simdgroup.scalars import split_accesses
 from anymetal.passes.simdgroup.streaming import NONTEMPORAL_CONTENTS
 from anymetal.passes.simdgroup.unroll import unroll_rows
-from anymetal.passes.simdgroup.vectorise import Vectoriser
+from anymetal.passes.simdgroup.vectorise import TooLong, Vectoriser
 
 _STOPS = ("convergent", "nomerge", "nounwind")
 _WIDTH_HINTS = ('"min-legal-vector-width"', '"prefer-vector-width"')
@@ -100,13 +101,16 @@ def drop_group_loop(module: Module) -> None:
 @dataclass(frozen=True)
 class Vectorised:
     """The result of vectorisation: the bytes that a simdgroup keeps while it waits for others, 0
-    where it never waits."""
+    where it never waits; whether the code is in its long form, which LLVM takes as it is."""
 
     frame_size: int
+    is_long: bool = False
 
 
-# Instructions: LLVM takes a second for about 5,000.
-HEAVIEST, HEAVIEST_ON_DEMAND = 20_000, 60_000
+# Instructions. LLVM optimises about 10,000 in a second; from LONG on, of code that is as short as
+# it can be, it only generates machine code: 20,000 in a second.
+LONG = 20_000
+HEAVIEST, HEAVIEST_ON_DEMAND = 80_000, 150_000
 
 
 def vectorise(module: Module, shape: GroupShape, heaviest: int = HEAVIEST) -> Vectorised:
@@ -116,13 +120,14 @@ def vectorise(module: Module, shape: GroupShape, heaviest: int = HEAVIEST) -> Ve
     analysis = Analysis(read_kernel(module, function), shape)
     if unroll_rows(function, analysis):
         analysis = Analysis(read_kernel(module, function), shape)
-    vectoriser = Vectoriser(analysis, shape, heaviest)
-    blocks = vectoriser.blocks()
+    vectoriser, blocks = _written(analysis, shape, heaviest)
     parameters = [Parameter(PTR, p.name, ("noalias",)) for p in function.parameters]
     attributes = _lasting_attributes(module, function)
     signature = Signature(THREAD_MAIN, VOID, parameters, attributes=("nounwind", *attributes))
     vectorised = Function(signature, blocks)
-    frame_size = make_resumable(vectorised, module.layout()) if vectoriser.has_barriers else 0
+    frame_size = 0
+    if vectoriser.has_barriers:
+        frame_size = make_resumable(vectorised, module.layout(), in_memory=vectoriser.is_long)
     module.replace(function, vectorised)
     for helper in vectoriser.functions:
         helper.signature.attributes += attributes
@@ -131,7 +136,21 @@ def vectorise(module: Module, shape: GroupShape, heaviest: int = HEAVIEST) -> Ve
         module.add_declaration(declaration)
     module.metadata(0, "")
     module.metadata(1, NONTEMPORAL_CONTENTS)
-    return Vectorised(frame_size)
+    return Vectorised(frame_size, vectoriser.is_long)
+
+
+def _written(
+    analysis: Analysis, shape: GroupShape, heaviest: int
+) -> tuple[Vectoriser, list[Block]]:
+    """The kernel's blocks: in their long form where that alone is within bounds."""
+    try:
+        vectoriser = Vectoriser(analysis, shape, min(heaviest, LONG))
+        return vectoriser, vectoriser.blocks()
+    except TooLong:
+        if heaviest <= LONG:
+            raise
+    vectoriser = Vectoriser(analysis, shape, heaviest, is_long=True)
+    return vectoriser, vectoriser.blocks()
 
 
 def _lasting_attributes(module: Module, function: Function) -> tuple[str, ...]:

@@ -80,11 +80,15 @@ def stride_of(frame_size: int) -> int:
     return -(-frame_size // _ALIGNMENT) * _ALIGNMENT
 
 
-def make_resumable(function: Function, types: Layout) -> int:
-    """Gives the function its frame as a further parameter; returns how many bytes that has."""
+def make_resumable(function: Function, types: Layout, *, in_memory: bool = False) -> int:
+    """Gives the function its frame as a further parameter; returns how many bytes that has.
+
+    `in_memory`: whatever outlasts a wait lies in the frame all the time, and is not moved; nothing
+    is copied for several simdgroups.
+    """
     allocas, machine, start = _entry_apart(function.entry)
     blocks = [Block(_START, start), *function.blocks[1:]]
-    lasting = what_lasts(blocks, allocas, types)
+    lasting = what_lasts(blocks, allocas, types, in_memory=in_memory)
     frame, entry = _Frame(types), Builder(function.fresh)
     frame.at_once = [
         {_variable(name) if name in lasting.values else name for name in names}
@@ -133,7 +137,8 @@ def make_resumable(function: Function, types: Layout) -> int:
     entry.switch(entry.load(I32, this, align=4), _START, resumed)
     function.blocks = [Block(function.entry.label, entry.made), *blocks]
     function.signature.parameters.append(Parameter(PTR, _FRAME.text, ("noalias",)))
-    run_abreast(function, types, stride_of(frame.size))
+    if not in_memory:
+        run_abreast(function, types, stride_of(frame.size))
     return frame.size
 
 

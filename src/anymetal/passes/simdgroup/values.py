@@ -92,11 +92,15 @@ class Value:
 
 
 class Code(Builder):
-    """Blocks being written, with fresh names; LLVM turns the variables into registers."""
+    """Blocks being written, with fresh names; LLVM turns the variables into registers.
 
-    def __init__(self, types: Layout) -> None:
+    `is_long`: few instructions matter more than fast ones, and the variables stay in memory.
+    """
+
+    def __init__(self, types: Layout, *, is_long: bool = False) -> None:
         super().__init__(lambda stem: f"%{self.fresh(stem)}", stem="v")
         self.types = types
+        self.is_long = is_long
         self.entry = Block("entry", self.made)
         self.blocks = [self.entry]
         self.declarations: dict[str, Signature] = {}

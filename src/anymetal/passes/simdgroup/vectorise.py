@@ -9,10 +9,16 @@ kernel.
 
 Values that are live in more than one block go through variables, which LLVM turns into registers;
 in masked copies only phis must preserve the values of inactive lanes.
+
+Loops in loops have masked copies in masked copies. In the long form of a kernel, for one that would
+be too much for LLVM otherwise, lanes that diverge in an inner loop run in the copy that a loop
+around it has of the same blocks: up to there they pass blocks in which no lane is.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from anymetal.ir import Block, Function, Instruction, Operand, Signature, boolean, i32
@@ -24,6 +30,13 @@ from anymetal.passes.simdgroup.positions import live_lanes, read_machine
 from anymetal.passes.simdgroup.rules import GroupShape
 from anymetal.passes.simdgroup.slots import Slot, Slots
 from anymetal.passes.simdgroup.values import MASK, NO_LANE, Code, Value
+
+
+class TooLong(NotVectorisable):
+    """The code would be longer than it may be."""
+
+    def __init__(self) -> None:
+        super().__init__("its vector code would be so long that compiling it takes seconds")
 
 
 @dataclass
@@ -45,16 +58,23 @@ class MaskedCopy:
 class Vectoriser:
     """Vectorises one kernel for one shape of threadgroups."""
 
-    def __init__(self, analysis: Analysis, shape: GroupShape, heaviest: int) -> None:
+    def __init__(
+        self, analysis: Analysis, shape: GroupShape, heaviest: int, *, is_long: bool = False
+    ) -> None:
         kernel = analysis.kernel
         self._kernel = kernel
         self._heaviest = heaviest
         self._flow = kernel.flow
         self._shape = shape
-        self._code = Code(kernel.types)
+        self._code = Code(kernel.types, is_long=is_long)
         self._slots = Slots(self._code, kernel, analysis.facts)
         self._block = BlockWriter(self._code, analysis, self._slots)
         self._copies: dict[Loop | None, MaskedCopy] = {}
+        self._shared = self._shared_copies(analysis.divergent) if is_long else {}
+
+    @property
+    def is_long(self) -> bool:
+        return self._code.is_long
 
     @property
     def has_barriers(self) -> bool:
@@ -84,9 +104,7 @@ class Vectoriser:
 
     def _refuse_too_long(self) -> None:
         if self._code.weight > self._heaviest:
-            raise NotVectorisable(
-                "its vector code would be so long that compiling it takes seconds"
-            )
+            raise TooLong
 
     # ---- entry -------------------------------------------------------------------------------
 
@@ -211,15 +229,40 @@ class Vectoriser:
             self._copies[loop] = MaskedCopy(len(self._copies), loop)
         return self._copies[loop]
 
-    def _copy_after(self, label: str) -> MaskedCopy:
-        """The masked copy for lanes that diverge at the end of a block."""
-        end, between = self._flow.meeting_point(label), self._flow.between(label)
+    def _shared_copies(self, divergent: Collection[str]) -> dict[Loop | None, Loop | None]:
+        """Loops whose masked copy is part of that of a loop around them, or of all blocks (None):
+        the largest of those."""
+        members: dict[Loop | None, set[str]] = {}
+        if not self._shape.complete:
+            members[None] = set(self._flow.order)
+        for label in (label for label in self._flow.order if label in divergent):
+            between = self._flow.between(label)
+            members.setdefault(self._iteration(label, between), set()).update(between)
+        around = sorted(members, key=_extent, reverse=True)
+        shared: dict[Loop | None, Loop | None] = {}
+        for inner in filter(None, members):
+            outside = (one for one in around if one is None or inner.blocks < one.blocks)
+            having = [one for one in outside if members[inner] <= members[one]]
+            if having:
+                shared[inner] = having[0]
+        return shared
+
+    def _iteration(self, label: str, between: frozenset[str]) -> Loop | None:
+        """The innermost loop in one iteration of which lanes diverge after a block and
+        reconverge."""
+        end = self._flow.meeting_point(label)
         around = [
             loop
             for loop in self._flow.loops
             if label in loop.blocks and end in loop.blocks and loop.header not in between
         ]
-        copy = self._copy(min(around, key=lambda loop: len(loop.blocks), default=None))
+        return min(around, key=lambda loop: len(loop.blocks), default=None)
+
+    def _copy_after(self, label: str) -> MaskedCopy:
+        """The masked copy for lanes that diverge at the end of a block."""
+        end, between = self._flow.meeting_point(label), self._flow.between(label)
+        loop = self._iteration(label, between)
+        copy = self._copy(self._shared.get(loop, loop))
         copy.members |= between
         if end != EXIT:
             self._refuse_early_end(between, end)
@@ -339,3 +382,7 @@ class Vectoriser:
         chosen = code.vector(condition)
         share = code.both(scope.mask, chosen if wanted else code.inverted(chosen))
         return share, code.any(share)
+
+
+def _extent(loop: Loop | None) -> float:
+    return math.inf if loop is None else len(loop.blocks)

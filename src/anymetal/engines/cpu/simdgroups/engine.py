@@ -130,13 +130,15 @@ class _Written:
 
     def compiled(self, *, shared: bool = False) -> tuple[bytes, dict[str, Any]]:
         try:
-            return jit.vector_code(str(self.module), shared=shared), asdict(self.result)
+            is_long = self.result.is_long
+            code = jit.vector_code(str(self.module), shared=shared, is_long=is_long)
         except RuntimeError as error:
             raise EngineError(
                 f"LLVM does not accept the vector code of a kernel: {str(error).strip()}\n"
                 "This is a fault of anymetal; please report it with the kernel's source. Until it "
                 f"is mended, {settings.ENGINE.variable}=coroutine runs the kernel."
             ) from error
+        return code, asdict(self.result)
 
 
 def write(ir: str, shape: GroupShape, heaviest: int) -> _Written:
