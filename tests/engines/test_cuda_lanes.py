@@ -105,3 +105,20 @@ def test_code_for_wide_threadgroups_has_registers_for_all(
     assert isinstance(made, CudaExecutable)
     monkeypatch.setattr(driver, "load", load)
     assert made._load(0, width).max_threads >= width
+
+
+@pytest.mark.parametrize(("limit", "asked"), [(512, 512), (256, 0), (1024, 0)])
+def test_limit_of_threads_decides_how_many_registers_there_are(
+    limit: int, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread has at most 255, so that a limit of 256 threads takes none away."""
+
+    def load(ptx: str, name: str, device: int, *, threads: int) -> SimpleNamespace:
+        return SimpleNamespace(registers=64, max_threads=1024, local_bytes=0, threads=threads)
+
+    attribute = f"[[max_total_threads_per_threadgroup({limit})]] kernel void"
+    source = SOURCE.replace("BODY", "").replace("kernel void", attribute)
+    made = Compiler(Source(source)).compile("lanes", {}, PLAIN, "cuda-sm80")
+    assert isinstance(made, CudaExecutable)
+    monkeypatch.setattr(driver, "load", load)
+    assert vars(made._load(0, 128))["threads"] == asked
