@@ -5,7 +5,7 @@
     python -m parity --part results --sample 400
     python -m parity --continue --seconds 600   what has no result yet, for ten minutes
     python -m parity --part results --family 'gemv.*' --engine coroutine
-    python -m parity --part ways --sample 300   code made soon against code made as always
+    python -m parity --part ways             code made soon against code made as always
     python -m parity --page                  docs/parity.md, of all results that are here
     python -m parity --page --part results   only this section of it
 
@@ -36,6 +36,7 @@ Names = Callable[[], Sequence[str]]
 Judge = Callable[[Iterable[str]], Iterator[Verdict]]
 PARTS = ("tables", "results", "ways", "structure", "torch", "programs")
 _OF_ENGINES = ("results", "ways")
+_SAMPLED = {"ways": 200}  # of a shard, where nobody asks for another number: it is slow
 RESULTS = wheels.FOLDER / "results"
 _GOOD = ("equal", "NaN signs", "close")
 
@@ -88,25 +89,26 @@ def judge(options: argparse.Namespace) -> int:
     failed = 0
     for part in options.part or PARTS:
         names, function = _judges(options.engine)[part]
-        chosen = shard(of_family(names(), options.family), options.shard, options.sample)
+        count = options.sample or _SAMPLED.get(part)
+        chosen = shard(of_family(names(), options.family), options.shard, count)
         place = RESULTS / f"{part}-{options.shard.replace('/', '-of-')}.jsonl"
         place.parent.mkdir(parents=True, exist_ok=True)
         if options.resume:
             engine = options.engine if part in _OF_ENGINES else None
             known = judged_on(engine, results_in(RESULTS, part))
             chosen = [name for name in chosen if name not in known]
-        started, bad, count = time.monotonic(), 0, 0
+        started, bad, done = time.monotonic(), 0, 0
         with place.open("a" if options.resume else "w") as file:
             for verdict in function(chosen):
                 file.write(json.dumps(asdict(verdict)) + "\n")
                 file.flush()
-                count += 1
+                done += 1
                 if not is_good(verdict):
                     bad += 1
                     print(describe(verdict), flush=True)
                 if options.seconds and time.monotonic() - started > options.seconds:
                     break
-        print(f"{part}: {count} kernels, {bad} not as they should be", flush=True)
+        print(f"{part}: {done} kernels, {bad} not as they should be", flush=True)
         failed += bad
     return 1 if failed else 0
 
