@@ -62,8 +62,11 @@ def _compared_ways(
         except AnymetalError as error:
             _log.warning("%s: %s", one.name, str(error)[:300])
             continue
-        words = [_compared(one, both) for both in zip(pair, ordinary, strict=True)]
-        yield one, worst(words)
+        word = worst([_compared(one, both) for both in zip(pair, ordinary, strict=True)])
+        if "cannot run on the" in word:  # longer in one of the ways than the engine takes
+            _log.warning("%s: %s", one.name, word)
+            continue
+        yield one, word
 
 
 def _compared(one: Noted, both: tuple[Launched, Launched]) -> str:
