@@ -143,14 +143,13 @@ def _results(rows: Sequence[Row]) -> str:
         ],
     )
     parts = [_results_text(engines) + figures, _of_templates(engines) + _sign_table(engines)]
-    undefined = {
-        tuple(text.split(": ", 1)): count
-        for one in engines.values()
-        for text, count in sorted(one.undefined.items())
-    }
-    if undefined:
-        listed = [(f"`{name}`", why, count) for (name, why), count in undefined.items()]
-        parts.append(_table(("template", "undefined: not launched, since", "kernels"), listed))
+    if undefined := sorted({text for one in engines.values() for text in one.undefined}):
+        listed = [
+            (f"`{template}`", why, *(one.undefined[text] for one in engines.values()))
+            for text in undefined
+            for template, why in [text.split(": ", 1)]
+        ]
+        parts.append(_table(("template", "undefined: not launched, since", *engines), listed))
     longer = [(name, engine) for engine, one in engines.items() for name in one.other_engine]
     if longer:
         shown = [(f"`{name}`", engine) for name, engine in longer[:_MOST_LISTED]]
