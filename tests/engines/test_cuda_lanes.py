@@ -122,3 +122,21 @@ def test_limit_of_threads_decides_how_many_registers_there_are(
     assert isinstance(made, CudaExecutable)
     monkeypatch.setattr(driver, "load", load)
     assert vars(made._load(0, 128))["threads"] == asked
+
+
+@pytest.mark.parametrize(
+    ("body", "waits"),
+    [
+        # One place to wait at where lanes with a 7 go on, and one where the others do.
+        (
+            "bool found = false; for (uint j = 0; j < count; ++j) if (read[i + j] == 7) {"
+            " found = true; break; } if (found) value = simd_shuffle_xor(value, 1);",
+            2,
+        ),
+        ("if (lane > 7 || simd_any(value > count)) value = simd_shuffle_xor(value, 1);", 2),
+        ("if (lane > 7) value = simd_shuffle_xor(value, 1);", 0),
+        ("uint j = 0; while (read[i + j]) ++j; if (j > 3) value = simd_shuffle_xor(value, 1);", 0),
+    ],
+)
+def test_lanes_wait_for_those_that_come_another_way(body: str, waits: int) -> None:
+    assert ptx_of(body).count("bar.warp.sync") == waits

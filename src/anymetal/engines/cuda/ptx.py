@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 from anymetal.engines.cpu import jit
+from anymetal.engines.cuda.catch_up import catch_up
 from anymetal.engines.cuda.matrices import CALLS, lower_matrices
 from anymetal.engines.cuda.target import ENTRY, PTX_VERSION, TRIPLE
 from anymetal.engines.cuda.together import HERE, name_all_lanes
@@ -44,6 +45,7 @@ def _with_lanes(text: str) -> str:
     module = parse(text)
     if has_matrices:
         lower_matrices(module, module.function(ENTRY))
+    catch_up(module, module.function(ENTRY))
     name_all_lanes(module.function(ENTRY))
     return str(module)
 

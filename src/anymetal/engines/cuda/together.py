@@ -12,7 +12,7 @@ from anymetal.ir import I32, Block, Builder, Function, Instruction, Operand, i32
 from anymetal.ir.flow import Graph, graph_of, immediate_dominators, predecessors
 
 HERE = "llvm.nvvm.activemask"
-_EVERYONE = i32(-1)
+EVERYONE = i32(-1)
 _SPECIAL = "llvm.nvvm.read.ptx.sreg."
 _THREAD = f"{_SPECIAL}tid.x"
 _OF_GROUP = tuple(f"{_SPECIAL}{what}." for what in ("ctaid", "nctaid", "ntid"))
@@ -31,14 +31,14 @@ def name_all_lanes(function: Function) -> None:
     asked = {i.result for i in function.calls(HERE)}
     if not asked:
         return
-    lanes = _Lanes(function)
+    lanes = Lanes(function)
     for block in function.blocks:
         if block.label in lanes.apart:
             continue
         for instruction in block.instructions:
             place = _place_of_lanes(instruction)
             if place is not None and instruction.operands[place].text in asked:
-                instruction.set_operand(place, _EVERYONE)
+                instruction.set_operand(place, EVERYONE)
     used = function.users()
     for block in function.blocks:
         block.instructions = [
@@ -67,7 +67,7 @@ def _copy_for_whole_simdgroups(function: Function, start: str, apart: set[str]) 
     function.blocks += copied.of([rest, *blocks])
     build = Builder(function.fresh, into=first.instructions)
     here = build.call(I32, HERE, [])
-    build.branch(build.icmp("eq", here, _EVERYONE), copied.labels[rest.label], rest.label)
+    build.branch(build.icmp("eq", here, EVERYONE), copied.labels[rest.label], rest.label)
 
 
 class _Copy:
@@ -123,10 +123,10 @@ def _place_of_lanes(instruction: Instruction) -> int | None:
     return next((place for name, place in _LANES.items() if callee.startswith(name)), None)
 
 
-class _Lanes:
+class Lanes:
     """Which values may differ between the lanes of a simdgroup (`differing`), and which blocks may
     be run by a part of them (`apart`); where all lanes `start` that are there, and the blocks that
-    `fewer` may reach."""
+    `fewer` may reach; and where all ways from a block are `meeting` again."""
 
     def __init__(self, function: Function) -> None:
         self._parameters = {parameter.name for parameter in function.parameters}
@@ -134,7 +134,7 @@ class _Lanes:
         self._blocks = {block.label: block for block in function.blocks}
         whole = graph_of(function)
         self._graph = _without_ends(whole, self._blocks)
-        self._meeting = _meeting_points(self._graph)
+        self.meeting = _meeting_points(self._graph)
         self._users = function.users()
         self.differing: set[str] = set()
         self.apart: set[str] = set()
@@ -180,7 +180,7 @@ class _Lanes:
     def _part(self, label: str) -> list[str]:
         """Lanes go different ways behind a block, until all ways meet: returns what then depends on
         the way that a lane took."""
-        end = self._meeting.get(label)
+        end = self.meeting.get(label)
         seen: set[str] = set()
         waiting = list(self._graph[label])
         while waiting:
