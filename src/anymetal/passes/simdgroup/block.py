@@ -135,11 +135,16 @@ class BlockWriter:
     def write(self, scope: Scope) -> None:
         block = list(self._kernel.body(scope.label))
         accesses = Accesses(block)
+        products: list[Instruction] = []  # that are not written yet
+        if scope.mask is None and has_room():
+            products = [i for i in block if matrix_part(i.callee or "") is not None]
         self._code.kept.clear()
-        for number, instruction in enumerate(block):
+        for instruction in block:
             if instruction.opcode in ("br", "ret", "unreachable"):
                 return
-            self._multiply_together(block, number, scope)
+            if products and products[0] is instruction:
+                self._multiply_together(products, scope)
+                products = products[1:]
             if id(instruction) in scope.done:
                 continue
             if instruction.result is not None and instruction.result in scope.values:
@@ -154,16 +159,14 @@ class BlockWriter:
 
     # ---- matrix products -----------------------------------------------------------------------
 
-    def _multiply_together(self, block: list[Instruction], number: int, scope: Scope) -> None:
+    def _multiply_together(self, calls: list[Instruction], scope: Scope) -> None:
         """Writes a matrix product together with others that share its matrices, and with those
         that it is added to: then nothing is written before the first of these."""
-        instruction = block[number]
-        if scope.mask is not None or matrix_part(instruction.callee or "") is None:
-            return
-        if id(instruction) in scope.done or instruction.result in scope.values or not has_room():
+        instruction = calls[0]
+        if id(instruction) in scope.done or instruction.result in scope.values:
             return
         four = scope.added.pop(id(instruction), None)
-        products = products_in(block[number:])
+        products = products_in(calls)
         if four is not None:
             more = added_to(four, products)
             assert more is not None

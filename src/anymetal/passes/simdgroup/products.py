@@ -73,13 +73,13 @@ class Product:
         return tuple(parts.get(part) for part in _PAIR)
 
 
-def products_in(block: Iterable[Instruction]) -> list[Product]:
+def products_in(calls: Iterable[Instruction]) -> list[Product]:
+    """The products whose elements some calls ask for."""
     found: dict[tuple[Operand, ...], Product] = {}
-    for instruction in block:
-        if matrix_part(instruction.callee or "") is not None:
-            given = instruction.operands
-            product = found.setdefault(given, Product(given[:2], given[2:4], given[4:]))
-            product.calls.append(instruction)
+    for call in calls:
+        given = call.operands
+        product = found.setdefault(given, Product(given[:2], given[2:4], given[4:]))
+        product.calls.append(call)
     return list(found.values())
 
 
