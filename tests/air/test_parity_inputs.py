@@ -103,6 +103,6 @@ def test_booleans_that_lay_there_before_are_told_from_results() -> None:
         pass
 
     assert inputs.arguments(inputs.block)[0].tolist() == [0, 1, 0, 1]
-    assert results._compared([write, write], shape, inputs) == "equal"
-    assert results._compared([rest, rest], shape, inputs) == "equal, nothing written"
-    assert results._compared([write, rest], shape, inputs.inverted()).startswith("1 elements")
+    assert results.compared([write, write], shape, inputs) == "equal"
+    assert results.compared([rest, rest], shape, inputs) == "equal, nothing written"
+    assert results.compared([write, rest], shape, inputs.inverted()).startswith("1 elements")

@@ -26,6 +26,30 @@ def test_smallest_kernel_is_silent_under_the_checker() -> None:
     assert not report.findings, report
 
 
+def _own_kernel(name: str) -> anymetal.ShaderLibrary:
+    return anymetal.compile_shader((workloads.KERNELS / f"{name}.metal").read_text())
+
+
+def test_scan_of_the_gpu_table_is_right_and_silent() -> None:
+    x = torch.randn(3, 8192 + 4 * 33)
+    y = torch.full_like(x, torch.nan)
+    with anymetal.check() as report:
+        _own_kernel("scan_held").scan(x, y, x.shape[1], threads=3 * 256, group_size=256)
+    assert not report.findings, report
+    torch.testing.assert_close(y, x.double().cumsum(1).float(), rtol=0, atol=2e-4)
+
+
+def test_histogram_of_the_gpu_table_is_right_and_silent() -> None:
+    data = torch.randint(0, 256, (16 * 1500,), dtype=torch.uint8)
+    counts = torch.zeros(256, dtype=torch.int32)
+    with anymetal.check() as report:
+        _own_kernel("histogram_of_lanes").histogram(
+            data, counts, data.numel(), threads=2 * 256, group_size=256
+        )
+    assert not report.findings, report
+    assert torch.equal(counts.long(), torch.bincount(data.long(), minlength=256))
+
+
 def test_every_kernel_has_its_test() -> None:
-    tested = {startup.SMALL.stem, *workloads.MAKERS}
+    tested = {startup.SMALL.stem, *workloads.MAKERS, "scan_held", "histogram_of_lanes"}
     assert {path.stem for path in workloads.KERNELS.glob("*.metal")} == tested
