@@ -175,7 +175,8 @@ def _results_text(engines: Mapping[str, summary.Summary]) -> str:
     ) + _filled(
         "Programs of a batch of kernels are made at once, and only simplified. The passes of the"
         " coroutine engine make loops and coroutines of them, those of the simdgroup engine vectors"
-        " for each launch; machine code of these is not optimised (`parity/together.py`,"
+        " for each launch; machine code of these is not optimised, loops over arrays stay loops,"
+        " and code for threadgroups that the grid cuts does for whole ones (`parity/together.py`,"
         " `parity/vectors.py`). What does not come out equal there, but for signs of NaN, is"
         " compiled as every kernel is, and judged by that."
     )
