@@ -161,23 +161,34 @@ struct Part {
     }
   }
 
-  // Writes what lies inside C, eight rows at a time through `staged`, which is the simdgroup's own.
+  // Writes what lies inside C, `at_once` matrices below each other at a time through `staged`,
+  // which is the simdgroup's own; a lane takes one result, or four neighbouring ones.
+  template <uint at_once, typename V>
   void write(threadgroup float* staged, thread const Results<T>& results, constant Numbers& numbers,
              uint row, uint column, uint lane) const thread {
-    const uint columns = wide * 8;
+    constexpr uint columns = wide * 8, width = sizeof(V) / sizeof(float);
 #pragma unroll
-    for (uint i = 0; i < high; ++i) {
+    for (uint i = 0; i < high; i += at_once) {
 #pragma unroll
-      for (uint j = 0; j < wide; ++j) simdgroup_store(result(i, j), staged + j * 8, columns);
+      for (uint j = 0; j < at_once * wide; ++j)
+        simdgroup_store(result(i + j / wide, j % wide),
+                        staged + j / wide * 8 * columns + j % wide * 8, columns);
       simdgroup_barrier(mem_flags::mem_threadgroup);
-      for (uint at = lane; at < 8 * columns; at += lanes) {
+      for (uint at = lane * width; at < at_once * 8 * columns; at += lanes * width) {
         const uint r = row + i * 8 + at / columns, c = column + at % columns;
-        if (r < numbers.m && c < numbers.n) results.write(numbers, r, c, staged[at]);
+        if (r < numbers.m && c < numbers.n)
+          results.write(numbers, r, c, *reinterpret_cast<threadgroup const V*>(staged + at));
       }
       simdgroup_barrier(mem_flags::mem_threadgroup);
     }
   }
 };
+
+// How many of a part's `high` rows of matrices are staged at once, where `room` fit: all of them,
+// or halves and quarters.
+constexpr uint results_at_once(uint high, uint room) {
+  return high == 1 || high <= room ? high : results_at_once(high / 2, room);
+}
 
 // A threadgroup a tile of C, which its simdgroups divide into simd_rows x simd_columns parts.
 // a_transposed: A is stored column-major; b_transposed the same for B.
@@ -202,7 +213,9 @@ template <typename T, uint tile_rows, uint tile_columns, uint depth, uint simd_r
   constexpr uint pair_bytes = (ATile::elements + BTile::elements) * sizeof(T);
   constexpr uint buffers = 2 * pair_bytes <= 32768 ? 2 : 1;
   constexpr uint tile_bytes = buffers * pair_bytes;
-  constexpr uint result_bytes = simd_rows * simd_columns * 8 * part_columns * sizeof(float);
+  constexpr uint row_bytes = simd_rows * simd_columns * 8 * part_columns * sizeof(float);
+  constexpr uint rows_at_once = results_at_once(part_rows / 8, tile_bytes / row_bytes);
+  constexpr uint result_bytes = rows_at_once * row_bytes;
   threadgroup uint4 memory[(tile_bytes > result_bytes ? tile_bytes : result_bytes) / sizeof(uint4)];
   threadgroup T* a_tiles = reinterpret_cast<threadgroup T*>(memory);
   threadgroup T* b_tiles = a_tiles + buffers * ATile::elements;
@@ -254,8 +267,10 @@ template <typename T, uint tile_rows, uint tile_columns, uint depth, uint simd_r
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
   threadgroup float* staged = reinterpret_cast<threadgroup float*>(memory);
-  part.write(staged + simd * 8 * part_columns, Results<T>(c, bias, residual, starts), numbers,
-             row + part_row, column + part_column, lane);
+  using V = typename Width<width == 1 ? 1 : 4>::type;
+  part.template write<rows_at_once, V>(staged + simd * rows_at_once * 8 * part_columns,
+                                       Results<T>(c, bias, residual, starts), numbers,
+                                       row + part_row, column + part_column, lane);
 }
 
 // --- few rows ------------------------------------------------------------------------------------
@@ -342,6 +357,8 @@ template <typename T, uint rows, uint width>
     Results<T>(c, bias, residual, starts).write(numbers, i, j, mine);
 }
 
+// Four results one after the other: the code for what becomes of four at once would stand in the
+// kernel for every row.
 template <typename T>
 inline void write_columns(thread const Results<T>& results, constant Numbers& numbers, uint row,
                           uint column, float sum) {

@@ -97,7 +97,8 @@ struct Sigmoid {
 enum class Activation : uint { none, relu, silu, gelu, gelu_tanh };
 
 // The same function for all threads: the branches do not diverge, and no loop over k has them.
-inline float activated(Activation function, float x) {
+template <typename V>
+inline V activated(Activation function, V x) {
   switch (function) {
     case Activation::relu:
       return Relu::of<float>(x);
@@ -112,7 +113,8 @@ inline float activated(Activation function, float x) {
   }
 }
 
-inline float slope_at(Activation function, float x) {
+template <typename V>
+inline V slope_at(Activation function, V x) {
   switch (function) {
     case Activation::relu:
       return Relu::slope<float>(x);
@@ -123,6 +125,6 @@ inline float slope_at(Activation function, float x) {
     case Activation::gelu_tanh:
       return GeluTanh::slope<float>(x);
     default:
-      return 1.0f;
+      return V(1.0f);
   }
 }

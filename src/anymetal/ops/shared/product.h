@@ -2,6 +2,7 @@
 // a sum before it is written: f(alpha * sum + beta * bias) + residual.
 #pragma once
 #include "shared/activations.h"
+#include "shared/vectors.h"
 
 // Element (row, column) of an operand stands at row * `row` + column * `column`.
 struct Strides {
@@ -21,6 +22,7 @@ struct Numbers {
   Activation activation;
   bool has_bias;
   bool has_residual;
+  bool in_fours;     // four neighbouring results of a row are one aligned vector of C
   bool is_gradient;  // the residual is multiplied by the slope of f instead of added to its value
   float alpha;
   float beta;
@@ -58,20 +60,50 @@ struct Results {
           thread const Starts& starts)
       : c(all + starts.c), bias(biases + starts.bias), residual(residuals + starts.residual) {}
 
-  void write(constant Numbers& numbers, uint row, uint column, float sum) const thread {
-    float value = numbers.alpha * sum;
-    if (numbers.has_bias) value += numbers.beta * read(bias, numbers.bias, row, column);
+  // One result, or four neighbouring ones of a row. Of four, those past the last column are not
+  // written.
+  template <typename V>
+  void write(constant Numbers& numbers, uint row, uint column, V sum) const thread {
+    V value = numbers.alpha * sum;
+    if (numbers.has_bias) value += numbers.beta * read<V>(bias, numbers.bias, row, column, numbers);
     if (numbers.is_gradient) {
-      value = read(residual, numbers.residual, row, column) * slope_at(numbers.activation, value);
+      value = read<V>(residual, numbers.residual, row, column, numbers) *
+              slope_at(numbers.activation, value);
     } else {
       value = activated(numbers.activation, value);
-      if (numbers.has_residual) value += read(residual, numbers.residual, row, column);
+      if (numbers.has_residual) value += read<V>(residual, numbers.residual, row, column, numbers);
     }
+    put(numbers, row, column, value);
+  }
+
+ private:
+  void put(constant Numbers& numbers, uint row, uint column, float value) const thread {
     // anymetal: allow(aliasing) a thread has read the bias there before it writes the result
     c[row * numbers.c.row + column * numbers.c.column] = T(value);
   }
 
-  static float read(device const T* from, constant Strides& strides, uint row, uint column) {
-    return float(from[row * strides.row + column * strides.column]);
+  void put(constant Numbers& numbers, uint row, uint column, float4 values) const thread {
+    if (numbers.in_fours) {
+      Width<4>::store(c + row * numbers.c.row + column, values);
+      return;
+    }
+#pragma unroll
+    for (uint i = 0; i < 4; ++i)
+      if (column + i < numbers.n) put(numbers, row, column + i, values[i]);
+  }
+
+  template <typename V>
+  static V read(device const T* from, constant Strides& strides, uint row, uint column,
+                constant Numbers& numbers) {
+    from += row * strides.row;
+    if constexpr (sizeof(V) == sizeof(float)) {
+      return float(from[column * strides.column]);
+    } else {
+      V values;
+#pragma unroll
+      for (uint i = 0; i < 4; ++i)
+        values[i] = float(from[min(column + i, numbers.n - 1) * strides.column]);
+      return values;
+    }
   }
 };
