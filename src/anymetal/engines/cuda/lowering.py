@@ -13,6 +13,7 @@ from anymetal.engines.cuda.messages import BUFFER
 from anymetal.engines.cuda.read_only import mark_read_only_loads
 from anymetal.engines.cuda.target import ENTRY
 from anymetal.engines.cuda.unroll import unroll_loops_over_arrays
+from anymetal.engines.cuda.vectors import copy_whole_vectors
 from anymetal.engines.cuda.watch import watch_loops
 from anymetal.errors import LimitError, Unsuitable
 from anymetal.ir import I8, Builder, Function, Instruction, Module, boolean
@@ -54,6 +55,7 @@ def lower(module: Module, program: Program) -> dict[str, Any]:
         for argument in program.arguments
         if argument.role == "buffer" and argument.index is not None and argument.is_const
     }
+    copy_whole_vectors(function)
     mark_read_only_loads(module, function, block, read_only)
     unroll_loops_over_arrays(module, function)
     metadata["watched"] = watch_loops(module, function, program.name)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 
 from anymetal.engines.cpu import jit
+from anymetal.engines.cuda.banks import rows_share_banks, spread_over_banks
 from anymetal.engines.cuda.catch_up import catch_up
+from anymetal.engines.cuda.copies import copy_by_themselves
 from anymetal.engines.cuda.matrices import CALLS, lower_matrices
 from anymetal.engines.cuda.target import ENTRY, PTX_VERSION, TRIPLE
 from anymetal.engines.cuda.together import HERE, name_all_lanes
@@ -19,8 +21,9 @@ def _initialise() -> None:
     llvm.initialize_all_asmprinters()
 
 
-def _unrolled(ir: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
-    """Marked loops are unrolled first. A mark that is left goes: LLVM would complain of it."""
+def _unrolled(ir: str, machine: llvm.TargetMachine) -> tuple[llvm.ModuleRef, set[int]]:
+    """Marked loops are unrolled first. A mark that is left goes: LLVM would complain of it. With
+    it comes what `lower_matrices` returns."""
     module = jit.read(ir)
     manager = llvm.create_new_module_pass_manager()
     manager.add_sroa_pass()
@@ -34,20 +37,20 @@ def _unrolled(ir: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     text = str(module)
     for mark in ("full", "enable"):
         text = text.replace(f'!"llvm.loop.unroll.{mark}"', '!"anymetal.loop"')
-    return jit.read(_with_lanes(text))
+    text, distances = _with_lanes(text)
+    return jit.read(text), distances
 
 
-def _with_lanes(text: str) -> str:
+def _with_lanes(text: str) -> tuple[str, set[int]]:
     """What is better known once loops are unrolled: matrices, and who takes part in collectives."""
     has_matrices = any(f"@{call}(" in text for call in CALLS)
     if not has_matrices and f"@{HERE}(" not in text:
-        return text
+        return text, set()
     module = parse(text)
-    if has_matrices:
-        lower_matrices(module, module.function(ENTRY))
+    distances = lower_matrices(module, module.function(ENTRY)) if has_matrices else set()
     catch_up(module, module.function(ENTRY))
     name_all_lanes(module.function(ENTRY))
-    return str(module)
+    return str(module), distances
 
 
 def _options() -> llvm.PipelineTuningOptions:
@@ -61,10 +64,11 @@ def ptx(ir: str, processor: str) -> str:
         machine = llvm.Target.from_triple(TRIPLE).create_target_machine(
             cpu=processor, features=f"+{PTX_VERSION}", opt=3
         )
-        module = _unrolled(ir, machine)
+        module, row_distances = _unrolled(ir, machine)
         for function in module.functions:
             if not function.is_declaration and function.name != ENTRY:
                 function.linkage = "internal"
         builder = llvm.create_pass_builder(machine, _options())
         jit.run_passes(builder.getModulePassManager(), module, builder)
-        return str(machine.emit_assembly(module))
+        text = copy_by_themselves(str(machine.emit_assembly(module)))
+    return spread_over_banks(text) if any(map(rows_share_banks, row_distances)) else text

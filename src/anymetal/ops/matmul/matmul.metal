@@ -33,32 +33,32 @@ struct Elements<T, 8> {
 // along a row (k_in_row) or from row to row. The threads fetch the next tile into registers while
 // the simdgroups multiply the one before.
 //
+// Tiles of eight elements an access are dense: without room between rows two of them fit. Their
+// rows share banks, unless the machine spreads them (docs/cuda.md), which they are meant for.
+//
 // Rows and columns of C past its end are computed from the nearest ones inside and never written,
 // so only the first step along k, which takes what is left over, must know where the operand ends.
 template <typename T, uint rows, uint columns, bool k_in_row, uint threads, uint width>
 struct Tile {
   using V = typename Elements<T, width>::type;
-  // 16 bytes between rows, or their columns would share a bank.
-  static constexpr constant uint stride = columns + 16 / sizeof(T);
+  static constexpr constant bool dense = width == 8;
+  static constexpr constant uint stride = columns + (dense ? 0 : 16 / sizeof(T));
   static constexpr constant uint elements = rows * stride;
   static constexpr constant uint count = rows * columns / (threads * width);
   static_assert(count * threads * width == rows * columns, "a tile is shared out evenly");
 
   V held[count];
 
-  // Eight lanes access memory at once; where lanes lie as matrices want them, 0 to 3 with 8 to 11
-  // do, and 4 to 7 with 12 to 15. They take neighbouring columns, and of short rows such as share
-  // no bank.
-  static constexpr constant bool at_once = width == 8;
+  // Where an element stands in threadgroup memory.
+  static uint at(uint row, uint column) { return row * stride + column; }
+
+  // Of lanes that lie as matrices want them, 0 to 3 access memory with 8 to 11, and 4 to 7 with 12
+  // to 15. In dense tiles they take neighbours.
   static uint order(uint i, uint thread_index) {
     const uint swapped = (thread_index & ~12u) | (thread_index & 4) << 1 | (thread_index & 8) >> 1;
-    return (i * threads + (at_once ? swapped : thread_index)) * width;
+    return (i * threads + (dense ? swapped : thread_index)) * width;
   }
-  static uint row_of(uint i, uint thread_index) {
-    const uint row = order(i, thread_index) / columns;
-    const bool swaps = at_once && columns == 32;
-    return swaps ? (row & ~5u) | (row & 1) << 2 | (row & 4) >> 2 : row;
-  }
+  static uint row_of(uint i, uint thread_index) { return order(i, thread_index) / columns; }
   static uint column_of(uint i, uint thread_index) { return order(i, thread_index) % columns; }
 
   // `last` is the last place inside in the direction that is not k, where a fetch may begin.
@@ -88,9 +88,46 @@ struct Tile {
   void put(threadgroup T* tile, uint thread_index) const thread {
 #pragma unroll
     for (uint i = 0; i < count; ++i) {
-      const uint at = row_of(i, thread_index) * stride + column_of(i, thread_index);
-      *reinterpret_cast<threadgroup V*>(tile + at) = held[i];
+      threadgroup T* to = tile + order(0, thread_index) + i * threads * width;
+      if (!dense) to = tile + at(row_of(i, thread_index), column_of(i, thread_index));
+      *reinterpret_cast<threadgroup V*>(to) = held[i];
     }
+  }
+};
+
+// Both operands where a tile of C needs them, with the tiles that are on their way.
+template <typename T, typename ATile, typename BTile, bool a_transposed, bool b_transposed>
+struct Operands {
+  device const T* a;
+  device const T* b;
+  long a_next, b_next;  // from one row in memory to the next
+  uint a_last, b_last;
+  ATile next_a;
+  BTile next_b;
+
+  Operands(device const T* a_all, device const T* b_all, constant Numbers& numbers,
+           thread const Starts& starts, uint row, uint column, uint width)
+      : a_next(a_transposed ? numbers.a.column : numbers.a.row),
+        b_next(b_transposed ? numbers.b.column : numbers.b.row),
+        a_last(numbers.m - row - (a_transposed ? width : 1)),
+        b_last(numbers.n - column - (b_transposed ? 1 : width)) {
+    a = a_all + starts.a + (a_transposed ? long(row) : row * a_next);
+    b = b_all + starts.b + (b_transposed ? column * b_next : long(column));
+  }
+
+  void fetch_first(uint depth, uint thread_index) thread {
+    next_a.fetch_part(a, a_next, a_last, depth, thread_index);
+    next_b.fetch_part(b, b_next, b_last, depth, thread_index);
+  }
+
+  void fetch(uint k, uint thread_index) thread {
+    next_a.fetch(a + (a_transposed ? k * a_next : long(k)), a_next, a_last, thread_index);
+    next_b.fetch(b + (b_transposed ? long(k) : k * b_next), b_next, b_last, thread_index);
+  }
+
+  void put(threadgroup T* a_tile, threadgroup T* b_tile, uint thread_index) const thread {
+    next_a.put(a_tile, thread_index);
+    next_b.put(b_tile, thread_index);
   }
 };
 
@@ -145,13 +182,11 @@ struct Part {
       simdgroup_matrix<T, 8, 8> left[high], right[wide];
 #pragma unroll
       for (uint i = 0; i < high; ++i)
-        simdgroup_load(left[i],
-                       a + (a_transposed ? k * ATile::stride + i * 8 : i * 8 * ATile::stride + k),
+        simdgroup_load(left[i], a + (a_transposed ? ATile::at(k, i * 8) : ATile::at(i * 8, k)),
                        ATile::stride, ulong2(0), a_transposed);
 #pragma unroll
       for (uint j = 0; j < wide; ++j)
-        simdgroup_load(right[j],
-                       b + (b_transposed ? j * 8 * BTile::stride + k : k * BTile::stride + j * 8),
+        simdgroup_load(right[j], b + (b_transposed ? BTile::at(j * 8, k) : BTile::at(k, j * 8)),
                        BTile::stride, ulong2(0), b_transposed);
 #pragma unroll
       for (uint i = 0; i < high; ++i)
@@ -212,6 +247,7 @@ template <typename T, uint tile_rows, uint tile_columns, uint depth, uint simd_r
   // is filled while the other is used.
   constexpr uint pair_bytes = (ATile::elements + BTile::elements) * sizeof(T);
   constexpr uint buffers = 2 * pair_bytes <= 32768 ? 2 : 1;
+  static_assert(!ATile::dense || buffers == 2, "dense tiles are put while others are multiplied");
   constexpr uint tile_bytes = buffers * pair_bytes;
   constexpr uint row_bytes = simd_rows * simd_columns * 8 * part_columns * sizeof(float);
   constexpr uint rows_at_once = results_at_once(part_rows / 8, tile_bytes / row_bytes);
@@ -227,36 +263,31 @@ template <typename T, uint tile_rows, uint tile_columns, uint depth, uint simd_r
   Part<T, part_rows / 8, part_columns / 8> part;
 
   if (numbers.k > 0) {
-    const long a_next = a_transposed ? numbers.a.column : numbers.a.row;
-    const long b_next = b_transposed ? numbers.b.column : numbers.b.row;
-    a += starts.a + (a_transposed ? long(row) : row * a_next);
-    b += starts.b + (b_transposed ? column * b_next : long(column));
-    const uint a_last = numbers.m - row - (a_transposed ? width : 1);
-    const uint b_last = numbers.n - column - (b_transposed ? 1 : width);
-    threadgroup const T* a_part = a_tiles + (a_transposed ? part_row : part_row * ATile::stride);
+    threadgroup const T* a_part =
+        a_tiles + (a_transposed ? ATile::at(0, part_row) : ATile::at(part_row, 0));
     threadgroup const T* b_part =
-        b_tiles + (b_transposed ? part_column * BTile::stride : part_column);
+        b_tiles + (b_transposed ? BTile::at(part_column, 0) : BTile::at(0, part_column));
+    Operands<T, ATile, BTile, a_transposed, b_transposed> operands(a, b, numbers, starts, row,
+                                                                   column, width);
 
-    ATile next_a;
-    BTile next_b;
     const uint first = (numbers.k - 1) % depth + 1;
-    next_a.fetch_part(a, a_next, a_last, first, in_group);
-    next_b.fetch_part(b, b_next, b_last, first, in_group);
-    next_a.put(a_tiles, in_group);
-    next_b.put(b_tiles, in_group);
+    operands.fetch_first(first, in_group);
+    operands.put(a_tiles, b_tiles, in_group);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     uint current = 0;
     for (uint k = first; k < numbers.k;) {
       const uint end = min(numbers.k, k + numbers.at_once);
       for (; k < end; k += depth) {
-        next_a.fetch(a + (a_transposed ? k * a_next : long(k)), a_next, a_last, in_group);
-        next_b.fetch(b + (b_transposed ? long(k) : k * b_next), b_next, b_last, in_group);
+        const uint other = (current + 1) % buffers;
+        threadgroup T* a_other = a_tiles + other * ATile::elements;
+        threadgroup T* b_other = b_tiles + other * BTile::elements;
+        operands.fetch(k, in_group);
+        if (ATile::dense) operands.put(a_other, b_other, in_group);
         part.template multiply<ATile, BTile, a_transposed, b_transposed, depth>(
             a_part + current * ATile::elements, b_part + current * BTile::elements);
         if (buffers == 1) threadgroup_barrier(mem_flags::mem_threadgroup);
-        current = (current + 1) % buffers;
-        next_a.put(a_tiles + current * ATile::elements, in_group);
-        next_b.put(b_tiles + current * BTile::elements, in_group);
+        if (!ATile::dense) operands.put(a_other, b_other, in_group);
+        current = other;
         threadgroup_barrier(mem_flags::mem_threadgroup);
       }
       part.keep();

@@ -118,7 +118,8 @@ class Product:
             "activation": epilogue.activation or "none",
             "has_bias": epilogue.bias is not None,
             "has_residual": epilogue.residual is not None,
-            "in_fours": self.c.column == 1 and Lines(self.c, self.m, self.c.row, self.n).in_vectors(4),
+            "in_fours": self.c.column == 1
+            and Lines(self.c, self.m, self.c.row, self.n).in_vectors(4),
             "is_gradient": epilogue.is_gradient,
             "alpha": epilogue.alpha,
             "beta": epilogue.beta,

@@ -15,15 +15,17 @@ def has_products(function: Function) -> bool:
     return any(instruction.callee in PRODUCTS for instruction in function.instructions())
 
 
-def lower_matrices(module: Module, function: Function) -> None:
-    """Answers the calls of anymetal/matrix_product.h."""
+def lower_matrices(module: Module, function: Function) -> set[int]:
+    """Answers the calls of anymetal/matrix_product.h. Returns how many bytes rows in threadgroup
+    memory are apart that are fetched at once."""
     called = {instruction.callee for instruction in function.instructions()}
     as_tiles = has_products(function)
     if called & {PAIR, PRODUCT}:
         lower_float_products(module, function, as_tiles=as_tiles)
     if as_tiles or WORD in called:
         name_numbered(function)
-        fetch_matrices(module, function, *fuse_products(function))
+        return fetch_matrices(module, function, *fuse_products(function))
+    return set()
 
 
 __all__ = ["CALLS", "has_products", "lower_matrices"]

@@ -39,13 +39,16 @@ class _Kind:
 
 def fetch_matrices(
     module: Module, function: Function, as_columns: set[str], together: Together
-) -> None:
+) -> set[int]:
     """Answers am_matrix_word; `as_columns` are words that are wanted transposed, `together` those
-    that should be neighbours."""
+    that should be neighbours. Returns how many bytes rows are apart that are fetched at once."""
     places, using = Places(function), users(function)
+    distances: set[int] = set()
     for block in function.blocks:
         if any(i.callee == WORD or i.result in as_columns for i in block.instructions):
-            _Fetcher(function, places, using, as_columns, together).rewrite(block)
+            fetcher = _Fetcher(function, places, using, as_columns, together)
+            fetcher.rewrite(block)
+            distances |= fetcher.distances
     for count in (1, 2, _AT_ONCE):
         for how in ("", ".trans"):
             result = "i32" if count == 1 else f"{{ {', '.join(['i32'] * count)} }}"
@@ -54,6 +57,7 @@ def fetch_matrices(
     for place, part in enumerate(module.parts):
         if isinstance(part, str) and part.startswith("@_ZN9am_shared"):
             module.parts[place] = _aligned(part)
+    return distances
 
 
 def _intrinsic(count: int, how: str) -> str:
@@ -83,6 +87,7 @@ class _Fetcher:
         self._places = places
         self._using = using
         self._as_columns = as_columns
+        self.distances: set[int] = set()  # bytes between rows that are fetched at once
 
     def rewrite(self, block: Block) -> None:
         made: list[Instruction] = []
@@ -147,6 +152,7 @@ class _Fetcher:
 
     def _emit_together(self, kind: _Kind, fetches: list[_Fetch], made: list[Instruction]) -> None:
         """Lane l gives the address of row l % 8 of matrix l / 8."""
+        self.distances.add(kind.row_bytes)
         build = Builder(self._function.fresh, into=made)
         lane = build.and_(build.call(I32, _THREAD), i32(31))
         row = build.mul(build.and_(lane, i32(7)), i32(kind.row_bytes))
