@@ -11,6 +11,7 @@ from anymetal.engines.cuda.target import ENTRY, PTX_VERSION, TRIPLE
 from anymetal.engines.cuda.together import HERE, name_all_lanes
 from anymetal.engines.llvm import llvm
 from anymetal.ir import parse
+from anymetal.ir.native import opened, run_passes
 
 
 @functools.cache
@@ -19,9 +20,8 @@ def _initialise() -> None:
     llvm.initialize_all_asmprinters()
 
 
-def _unrolled(ir: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
+def _unrolled(ir: str, machine: llvm.TargetMachine) -> str:
     """Marked loops are unrolled first. A mark that is left goes: LLVM would complain of it."""
-    module = jit.read(ir)
     manager = llvm.create_new_module_pass_manager()
     manager.add_sroa_pass()
     manager.add_loop_rotate_pass()
@@ -30,11 +30,12 @@ def _unrolled(ir: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
         # Matrices meet their instructions once the arrays that they stand in are registers.
         manager.add_sroa_pass()
         manager.add_instruction_combine_pass()
-    jit.run_passes(manager, module, llvm.create_pass_builder(machine, _options()))
-    text = str(module)
+    with opened(ir) as module:
+        run_passes(manager, module, llvm.create_pass_builder(machine, _options()))
+        text = str(module)
     for mark in ("full", "enable"):
         text = text.replace(f'!"llvm.loop.unroll.{mark}"', '!"anymetal.loop"')
-    return jit.read(_with_lanes(text))
+    return _with_lanes(text)
 
 
 def _with_lanes(text: str) -> str:
@@ -61,10 +62,10 @@ def ptx(ir: str, processor: str) -> str:
         machine = llvm.Target.from_triple(TRIPLE).create_target_machine(
             cpu=processor, features=f"+{PTX_VERSION}", opt=3
         )
-        module = _unrolled(ir, machine)
-        for function in module.functions:
-            if not function.is_declaration and function.name != ENTRY:
-                function.linkage = "internal"
-        builder = llvm.create_pass_builder(machine, _options())
-        jit.run_passes(builder.getModulePassManager(), module, builder)
-        return str(machine.emit_assembly(module))
+        with opened(_unrolled(ir, machine)) as module:
+            for function in module.functions:
+                if not function.is_declaration and function.name != ENTRY:
+                    function.linkage = "internal"
+            builder = llvm.create_pass_builder(machine, _options())
+            run_passes(builder.getModulePassManager(), module, builder)
+            return str(machine.emit_assembly(module))
