@@ -1,5 +1,5 @@
-"""What a kernel writes past its threadgroup memory, past what its threads keep at a barrier, or to a
-tensor without elements does not reach the program's own memory."""
+"""What a kernel writes past its threadgroup memory, past what its threads keep at a barrier, or to
+a tensor without elements does not reach the program's own memory."""
 
 from __future__ import annotations
 
