@@ -23,6 +23,7 @@ from anymetal.msl.arguments import describe_kernels
 from anymetal.msl.check import check_all
 from anymetal.nouns import Argument, Scalar, Source
 from parity import executed, functions, operations, wheels
+from parity.fences import fenced_copy
 from parity.inputs import make_inputs
 from parity.launches import Case, Launch, Undefined, description_of
 from parity.templates import AnyType, Template, template_of
@@ -222,5 +223,5 @@ def _launch_counted(one: Noted, executable: Executable) -> None:
     kernel = PlainKernel(executable, {}, apples()._compiler, workers=1)
     for launch in one.launches:
         inputs = make_inputs(one.name, [noted.argument for noted in one.notes.parameters], launch)
-        given = tuple(inputs.arguments(inputs.block))
+        given = tuple(inputs.arguments(fenced_copy(inputs.block)))
         kernel.call(None, given, launch.threads, launch.group)

@@ -17,6 +17,7 @@ from collections import Counter
 from anymetal.engines.cpu import jit
 from anymetal.engines.llvm import llvm
 from anymetal.ir import Block, Function, Instruction, Vector, parse
+from anymetal.ir.native import opened
 from anymetal.nouns import Program
 
 _OPERATIONS = ("fadd", "fsub", "fmul", "fdiv")
@@ -99,12 +100,13 @@ class Components:
 def _settled(ir: str) -> str:
     """The program after an optimiser that does more than clang and Apple's compiler have done."""
     with jit.LOCK:
-        module = jit.read(ir)
-        _unroll(module)
-        # Wishes that cannot be granted would be complained of.
-        module = jit.read(_WISHES.sub("parity.loop", str(module)))
-        jit.run_pipeline(module, jit.target_machine(2), 2)
-        return str(module)
+        with opened(ir) as module:
+            _unroll(module)
+            # Wishes that cannot be granted would be complained of.
+            text = _WISHES.sub("parity.loop", str(module))
+        with opened(text) as module:
+            jit.run_pipeline(module, jit.target_machine(2), 2)
+            return str(module)
 
 
 def _unroll(module: llvm.ModuleRef) -> None:

@@ -24,6 +24,7 @@ from anymetal.msl.arguments import describe_kernels
 from anymetal.msl.compile_many import OneByOne, compile_programs
 from anymetal.nouns import Argument, Program, Scalar
 from parity import mlx
+from parity.fences import fenced_copy
 from parity.inputs import Inputs, NoValue, dtype_of, make_inputs, type_of_elements
 from parity.launches import Launch, Undefined
 from parity.mlx import NoDescription, Noted, difference, first_line, verdict_of
@@ -272,7 +273,7 @@ def _compared_once(kernels: Sequence[Launched], launch: Launch, inputs: Inputs) 
     blocks = []
     try:
         for kernel in kernels:
-            block = inputs.block.clone()
+            block = fenced_copy(inputs.block)
             kernel(inputs.arguments(block), launch)
             blocks.append(block)
     except (AnymetalError, RuntimeError) as error:

@@ -15,6 +15,7 @@ from anymetal.engines.cpu.runtime import runtime
 from anymetal.engines.cpu.threads.engine import ThreadExecutable, transform
 from anymetal.engines.llvm import llvm
 from anymetal.ir import Function, Module, parse
+from anymetal.ir.native import opened
 from anymetal.nouns import Program
 from anymetal.passes.lower.coroutine import COROUTINE
 from anymetal.passes.lower.machine import GROUP_MAIN
@@ -37,8 +38,7 @@ def _numbered(symbol: str, number: int) -> str:
 
 def simplified(ir: str) -> str:
     """A module with everything inlined and variables in registers, and no more."""
-    with jit.LOCK:
-        module = jit.read(ir)
+    with jit.LOCK, opened(ir) as module:
         manager = llvm.create_new_module_pass_manager()
         manager.add_sroa_pass()
         manager.add_always_inliner_pass()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from anymetal import compile_shader
 from anymetal.nouns import Argument, Field
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
@@ -106,3 +107,33 @@ def test_booleans_that_lay_there_before_are_told_from_results() -> None:
     assert results.compared([write, write], shape, inputs) == "equal"
     assert results.compared([rest, rest], shape, inputs) == "equal, nothing written"
     assert results.compared([write, rest], shape, inputs.inverted()).startswith("1 elements")
+
+
+STRAY = """
+#include <metal_stdlib>
+kernel void stray(device const float* x, device const float* y, constant uint& size,
+                  device float* out, uint i [[thread_position_in_grid]]) {
+  out[i] = x[i] + y[i];
+  if (i == 0) out[int(size)] = 1;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "word"),
+    [
+        (7, "equal"),
+        (1024 + 100, "equal"),  # room behind the last buffer: of both the same
+        (1024 + (3 << 12), "not run: kernel 'stray' touched an address"),
+        (-(1 << 16), "not run: kernel 'stray' touched an address"),
+    ],
+)
+def test_writes_far_outside_are_faults(place: int, word: str) -> None:
+    kernel = compile_shader(STRAY).stray
+
+    def run(arguments: list[torch.Tensor], launch: Launch) -> None:
+        kernel(*arguments, threads=launch.threads, group_size=launch.group)
+
+    given = launch(size=place % (1 << 32))
+    found = results.compared([run, run], given, make_inputs("k", TABLE, given))
+    assert found.startswith(word), found

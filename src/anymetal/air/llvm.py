@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from anymetal.errors import MetallibError
+from anymetal.ir import native
+from anymetal.ir.native import binding, opened, run_passes
 
 _lock = threading.Lock()
 
 
-def _binding() -> Any:
-    import llvmlite.binding as llvm  # noqa: PLC0415  (not needed where everything is cached)
-
-    return llvm
-
-
 def disassembled(bitcode: bytes, kernel: str) -> str:
     """The text of a module in Apple's bitcode."""
-    llvm = _binding()
     try:
-        return str(llvm.parse_bitcode(bitcode, llvm.create_context()))
+        return native.disassembled(bitcode)
     except RuntimeError as error:
         raise MetallibError(f"kernel '{kernel}': LLVM cannot read its bitcode: {error}") from None
 
 
 @functools.cache
 def _machine() -> Any:
-    llvm = _binding()
+    llvm = binding()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_triple(llvm.get_process_triple())
@@ -38,7 +34,7 @@ def _machine() -> Any:
 
 
 def _builder() -> Any:
-    llvm = _binding()
+    llvm = binding()
     options = llvm.create_pipeline_tuning_options(speed_level=1)
     # As clang at -O1: what follows unrolls and vectorises where it pays.
     options.loop_unrolling = False
@@ -47,35 +43,28 @@ def _builder() -> Any:
     return llvm.create_pass_builder(_machine(), options)
 
 
-def _run(manager: Any, module: Any, builder: Any) -> None:
-    """Runs passes and frees them; llvmlite 0.50 forgets to."""
-    manager.run(module, builder)
-    _binding().newpassmanagers.NewPassManager._dispose(manager)
-    manager.detach()
-
-
 def linked(text: str, support: Iterable[str], *, optimise: bool, quickly: bool = False) -> str:
     """The module with what it needs; optimised, everything is in one function.
 
     `quickly`: with variables in registers and branches folded, and no more. It is a tenth of the
     work, for callers who do not ask how fast the code is.
     """
-    llvm = _binding()
-    with _lock:
-        module = _linked(text.replace(_HINT, _HIDDEN), support)
+    llvm = binding()
+    with _lock, _linked(text.replace(_HINT, _HIDDEN), support) as module:
         if optimise:
-            builder = _builder()
             first = llvm.create_new_module_pass_manager()
             first.add_always_inliner_pass()
             first.add_global_opt_pass()
             first.add_global_dead_code_eliminate_pass()
-            _run(first, module, builder)
-            _run(_simple() if quickly else builder.getModulePassManager(), module, builder)
+            run_passes(first, module, _builder())
+            builder = _builder()
+            rest = _simple() if quickly else builder.getModulePassManager()
+            run_passes(rest, module, builder)
         return _with_hints(str(module))
 
 
 def _simple() -> Any:
-    manager = _binding().create_new_module_pass_manager()
+    manager = binding().create_new_module_pass_manager()
     manager.add_sroa_pass()
     manager.add_sccp_pass()
     manager.add_instruction_combine_pass()
@@ -95,29 +84,26 @@ def _with_hints(text: str) -> str:
 
 def evaluated(text: str, support: Iterable[str]) -> str:
     """A module whose static constructors have run; its variables stay."""
-    llvm = _binding()
-    with _lock:
-        module = _linked(text, support)
+    llvm = binding()
+    with _lock, _linked(text, support) as module:
         for variable in module.global_variables:
             if variable.linkage == llvm.Linkage.internal:
                 variable.linkage = llvm.Linkage.external
         manager = llvm.create_new_module_pass_manager()
         manager.add_always_inliner_pass()
         manager.add_global_opt_pass()
-        _run(manager, module, _builder())
+        run_passes(manager, module, _builder())
         return str(module)
 
 
-def _linked(text: str, support: Iterable[str]) -> Any:
-    llvm = _binding()
-    context = llvm.create_context()
-    try:
-        module = llvm.parse_assembly(text, context)
-        for other in support:
-            module.link_in(llvm.parse_assembly(other, context))
-    except RuntimeError as error:
-        raise MetallibError(
-            f"what was made of a kernel of a metallib is no IR: {str(error).strip()}\n"
-            "This is a fault of anymetal; please report it with the kernel's name."
-        ) from None
-    return module
+@contextlib.contextmanager
+def _linked(text: str, support: Iterable[str]) -> Iterator[Any]:
+    with contextlib.ExitStack() as stack:
+        try:
+            module = stack.enter_context(opened(text, support))
+        except RuntimeError as error:
+            raise MetallibError(
+                f"what was made of a kernel of a metallib is no IR: {str(error).strip()}\n"
+                "This is a fault of anymetal; please report it with the kernel's name."
+            ) from None
+        yield module

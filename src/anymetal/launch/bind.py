@@ -7,6 +7,7 @@ a float, an int) are told apart by their exact type in one loop; all others take
 from __future__ import annotations
 
 import ctypes
+import mmap
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
@@ -40,9 +41,10 @@ _ON_A_MAC = (
 )
 # Metal has no 64-bit floats, so a tensor of them cannot exist on an Apple GPU.
 _NOT_IN_METAL = {torch.float64: torch.float32, torch.complex128: torch.complex64}
-# Where a tensor without elements points to: its storage has no address, a buffer always has one.
-_EMPTY = ctypes.create_string_buffer(256)
-_EMPTY_ADDRESS = ctypes.addressof(_EMPTY)
+# Where a tensor without elements points to: its storage has no address, a buffer always has one. A
+# kernel that writes there all the same writes to memory of nobody, and not into the program's heap.
+_EMPTY = mmap.mmap(-1, 16 << 20)
+_EMPTY_ADDRESS = ctypes.addressof(ctypes.c_char.from_buffer(_EMPTY)) + len(_EMPTY) // 2
 
 _Tensor = torch.Tensor
 _Parameter = torch.nn.Parameter

@@ -16,7 +16,12 @@ from anymetal.errors import KernelAssertion, KernelFault, KernelTimeout
 from anymetal.nouns import SIMDGROUP, Argument
 
 # Ends that an assertion explains; a wrong index that it has seen may well end in a fault.
-_KERNELS_OWN = (Outcome.FINISHED, Outcome.FAULTED, Outcome.STACK_OVERFLOW)
+_KERNELS_OWN = (
+    Outcome.FINISHED,
+    Outcome.FAULTED,
+    Outcome.STACK_OVERFLOW,
+    Outcome.BESIDE_MEMORY,
+)
 _FINISHED = int(Outcome.FINISHED)  # a plain number is compared sooner
 _MOST_SHAPES = 64  # whose launches are kept
 _MAIN_THREAD = threading.main_thread().ident
@@ -100,6 +105,12 @@ class CpuExecutable(ABC):
                 " what it wrote before that stays written, perhaps outside of its buffers. Run it"
                 " under `anymetal check`, or inside `with anymetal.check() as report:`, to see the"
                 " line"
+            )
+        if outcome == Outcome.BESIDE_MEMORY:
+            raise KernelFault(
+                f"kernel '{self.name}' wrote outside of its threadgroup memory and was stopped. Run"
+                " it under `anymetal check`, or inside `with anymetal.check() as report:`, to see"
+                " the line"
             )
         if outcome == Outcome.STACK_OVERFLOW:
             raise KernelFault(

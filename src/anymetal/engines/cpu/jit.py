@@ -10,6 +10,7 @@ from anymetal.engines.apart import bounded
 from anymetal.engines.cpu import generator
 from anymetal.engines.llvm import llvm
 from anymetal.ir import parse
+from anymetal.ir.native import opened, run_passes
 from anymetal.machine import processor
 from anymetal.passes.lower.coroutine import COROUTINE
 from anymetal.passes.lower.machine import THREAD_MAIN
@@ -49,25 +50,10 @@ def rounds_bfloats() -> bool:
     return not processor.is_x86() or any(processor.has(name) for name in instructions)
 
 
-def read(ir: str, context: llvm.ContextRef | None = None) -> llvm.ModuleRef:
-    """A module in a context of its own: what a module leaves in the one that all share stays."""
-    return llvm.parse_assembly(ir, context or llvm.create_context())
-
-
-def run_passes(
-    manager: llvm.ModulePassManager, module: llvm.ModuleRef, builder: llvm.PassBuilder
-) -> None:
-    """Runs passes and frees them; llvmlite 0.50 forgets to, 22 KiB for a pipeline."""
-    manager.run(module, builder)
-    llvm.newpassmanagers.NewPassManager._dispose(manager)
-    manager.detach()
-
-
 @bounded
 def inlined(ir: str) -> str:
     """A module with everything inlined that asks for it, variables in registers, and no more."""
-    with LOCK:
-        module = read(ir)
+    with LOCK, opened(ir) as module:
         manager = llvm.create_new_module_pass_manager()
         # Functions without their variables are a third as long to copy.
         manager.add_sroa_pass()
@@ -91,8 +77,7 @@ def normalised(ir: str, *, combine: bool = False, unroll: bool = True) -> str:
     `combine`: also simplify instructions, so that what was put together and taken apart is gone.
     `unroll`: loops over a thread's arrays, so that these become registers.
     """
-    with LOCK:
-        module = read(ir)
+    with LOCK, opened(ir) as module:
         manager = folding()
         if combine:
             manager.add_instruction_combine_pass()
@@ -152,11 +137,7 @@ def vector_code(ir: str, *, shared: bool = False, is_long: bool = False) -> byte
 
 def quick_code(modules: Sequence[str]) -> bytes:
     """Several modules, coroutines included, compiled together and soon: nothing is optimised."""
-    with LOCK:
-        context = llvm.create_context()
-        module = read(modules[0], context)
-        for text in modules[1:]:
-            module.link_in(read(text, context))
+    with LOCK, opened(modules[0], modules[1:]) as module:
         run_pipeline(module, target_machine(0), 0)
         run_manager(folding(), module)
         ir = str(module)
@@ -170,11 +151,7 @@ def _split(ir: str, level: int, linked: str | None) -> str:
     They are split before anything is optimised: loop invariants moved across a suspend would have
     to be kept in every thread's frame (matmul 512^3: 384 bytes a frame, not 128).
     """
-    with LOCK:
-        context = llvm.create_context()
-        module = read(ir, context)
-        if linked is not None:
-            module.link_in(read(linked, context))
+    with LOCK, opened(ir, () if linked is None else (linked,)) as module:
         run_pipeline(module, target_machine(0), 0)
         is_coroutine = _defines(module, f"{_SPLIT}resume")
         if is_coroutine:

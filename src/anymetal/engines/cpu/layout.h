@@ -13,6 +13,7 @@ enum am_outcome : unsigned {
   AM_RUN_FAULTED = 4,
   AM_RUN_STACK_OVERFLOW = 5,
   AM_RUN_ENOUGH = 6,  // its listener has seen what it wanted
+  AM_RUN_BESIDE_MEMORY = 7,  // the kernel wrote where its threadgroup memory has ended
 };
 
 // Where os_log messages of a launch are collected until Python formats them.

@@ -23,6 +23,7 @@ class Outcome(Enumeration):
     FAULTED = 4
     STACK_OVERFLOW = 5
     ENOUGH = 6, "its listener has seen what it wanted"
+    BESIDE_MEMORY = 7, "the kernel wrote where its threadgroup memory has ended"
 
 
 @table("LogSink")

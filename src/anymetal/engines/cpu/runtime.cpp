@@ -112,11 +112,12 @@ bool prepare_worker(Worker& worker, Run& run) {
   if (!worker.state.reserve(nominal, frame_size, memory)) return false;
   am_group& group = worker.state.group;
   describe_grid(run, group);
-  group.threadgroup_memory = worker.state.memory;
+  char* threadgroup_memory = worker.state.memory.start;
+  group.threadgroup_memory = threadgroup_memory;
   for (unsigned i = 0; i < AM_THREADGROUP_ARGUMENTS; ++i)
-    group.dynamic_memory[i] = launch.dynamic_memory[i] ? worker.state.memory + offsets[i] : nullptr;
+    group.dynamic_memory[i] = launch.dynamic_memory[i] ? threadgroup_memory + offsets[i] : nullptr;
   unsigned number = __atomic_fetch_add(&run.prepared, 1u, __ATOMIC_RELAXED);
-  worker.state.listener.launch_started(number, group, worker.state.frames,
+  worker.state.listener.launch_started(number, group, worker.state.frames.start,
                                        nominal * launch.frame_size);
   return true;
 }
@@ -257,11 +258,16 @@ void leave_kernel(int signal) {
   if (worker && __atomic_load_n(&worker->run->stop, __ATOMIC_SEQ_CST)) jump_out(worker, signal);
 }
 
+// How a run ends whose kernel touched an address that it may not touch.
+am_outcome end_at(const Worker& worker, const char* address) {
+  if (worker.stack.has_overflowed_at(address)) return AM_RUN_STACK_OVERFLOW;
+  return worker.state.memory.has_fence_at(address) ? AM_RUN_BESIDE_MEMORY : AM_RUN_FAULTED;
+}
+
 void leave_faulting_kernel(int signal, const SignalInfo* info) {
   Worker* worker = worker_in_kernel();
   if (!worker) return;
-  bool overflow = worker->stack.has_overflowed_at(info->address);
-  stop(*worker->run, overflow ? AM_RUN_STACK_OVERFLOW : AM_RUN_FAULTED);
+  stop(*worker->run, end_at(*worker, info->address));
   jump_out(worker, signal);
 }
 

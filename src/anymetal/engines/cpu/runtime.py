@@ -23,6 +23,7 @@ _FOLDER = Path(__file__).parent
 _SOURCES = (
     "runtime.cpp",
     "faults.h",
+    "fenced.h",
     "layout.h",
     "log_sink.h",
     "run_listener.h",

@@ -11,6 +11,7 @@
 #include <anymetal/machine.h>
 #include <run_listener.h>
 
+#include "fenced.h"
 #include "system.h"
 
 using Coroutine = void* (*)(void* const* buffers, am_thread* self, void* frame,
@@ -28,10 +29,8 @@ constexpr unsigned long kFrameAlignment =
 struct GroupState {
   Listener listener;
   am_group group;
-  char* memory;  // threadgroup memory, static and dynamic
-  unsigned long memory_capacity;
-  char* frames;
-  unsigned long frames_capacity;
+  FencedMemory memory;  // threadgroup memory, static and dynamic
+  FencedMemory frames;
   am_thread* threads;   // AM_MAX_THREADS
   am_simdgroup* simds;  // AM_MAX_THREADS / 32
 
@@ -39,10 +38,10 @@ struct GroupState {
     if (!threads && !allocate((void**)&threads, AM_MAX_THREADS * sizeof(am_thread))) return false;
     if (!simds && !allocate((void**)&simds, AM_MAX_THREADS / AM_SIMD_WIDTH * sizeof(am_simdgroup)))
       return false;
-    if (!grow(&memory, memory_capacity, memory_size)) return false;
+    if (!memory.reserve(memory_size, kFrameAlignment)) return false;
     // Not zero: what nobody wrote should not look like a good value. As floats these are NaN.
-    memset(memory, 0xff, memory_size);
-    return grow(&frames, frames_capacity, thread_count * frame_size);
+    memset(memory.start, 0xff, memory_size);
+    return frames.reserve(thread_count * frame_size, kFrameAlignment);
   }
 
   void run_simdgroups(SimdgroupKernel kernel, void* const* buffers) {
@@ -73,8 +72,8 @@ struct GroupState {
   }
 
   void release() {
-    free(memory);
-    free(frames);
+    memory.release();
+    frames.release();
     free(threads);
     free(simds);
     *this = {};
@@ -97,16 +96,7 @@ struct GroupState {
 
  private:
   static bool allocate(void** place, unsigned long size) {
-    return posix_memalign(place, kFrameAlignment, size ? size : 64) == 0;
-  }
-
-  static bool grow(char** place, unsigned long& capacity, unsigned long size) {
-    if (*place && capacity >= size) return true;
-    free(*place);
-    *place = nullptr;
-    if (!allocate((void**)place, size)) return false;
-    capacity = size;
-    return true;
+    return posix_memalign(place, kFrameAlignment, size) == 0;
   }
 
   void place_threads() {
@@ -146,7 +136,7 @@ struct GroupState {
     return rest < AM_SIMD_WIDTH ? rest : AM_SIMD_WIDTH;
   }
 
-  void* handle_of(unsigned index) const { return frames + index * stride_; }
+  void* handle_of(unsigned index) const { return frames.start + index * stride_; }
 
   void start(Coroutine kernel, void* const* buffers, unsigned long frame_size, unsigned s) {
     stride_ = frame_size;

@@ -103,7 +103,7 @@ constexpr int kNewMemory = 0x4022;
 constexpr int kFaults[] = {11, 7, 8, 4};
 #endif
 // kFaults: SIGSEGV, SIGBUS, SIGFPE, SIGILL.
-constexpr int kNoAccess = 0, kReadAndWrite = 3;
+constexpr int kNoAccess = 0, kRead = 1, kReadAndWrite = 3;
 // kEvictSignal is SIGURG: ignored by default, so that a stray one does no harm.
 constexpr int kInterruptSignal = 2;
 

@@ -13,6 +13,7 @@ from anymetal.engines.cuda.target import ENTRY, PTX_VERSION, TRIPLE
 from anymetal.engines.cuda.together import HERE, name_all_lanes
 from anymetal.engines.llvm import llvm
 from anymetal.ir import parse
+from anymetal.ir.native import opened, run_passes
 
 
 @functools.cache
@@ -21,10 +22,9 @@ def _initialise() -> None:
     llvm.initialize_all_asmprinters()
 
 
-def _unrolled(ir: str, machine: llvm.TargetMachine) -> tuple[llvm.ModuleRef, set[int]]:
+def _unrolled(ir: str, machine: llvm.TargetMachine) -> tuple[str, set[int]]:
     """Marked loops are unrolled first. A mark that is left goes: LLVM would complain of it. With
     it comes what `lower_matrices` returns."""
-    module = jit.read(ir)
     manager = llvm.create_new_module_pass_manager()
     manager.add_sroa_pass()
     manager.add_loop_rotate_pass()
@@ -33,12 +33,12 @@ def _unrolled(ir: str, machine: llvm.TargetMachine) -> tuple[llvm.ModuleRef, set
         # Matrices meet their instructions once the arrays that they stand in are registers.
         manager.add_sroa_pass()
         manager.add_instruction_combine_pass()
-    jit.run_passes(manager, module, llvm.create_pass_builder(machine, _options()))
-    text = str(module)
+    with opened(ir) as module:
+        run_passes(manager, module, llvm.create_pass_builder(machine, _options()))
+        text = str(module)
     for mark in ("full", "enable"):
         text = text.replace(f'!"llvm.loop.unroll.{mark}"', '!"anymetal.loop"')
-    text, distances = _with_lanes(text)
-    return jit.read(text), distances
+    return _with_lanes(text)
 
 
 def _with_lanes(text: str) -> tuple[str, set[int]]:
@@ -64,11 +64,12 @@ def ptx(ir: str, processor: str) -> str:
         machine = llvm.Target.from_triple(TRIPLE).create_target_machine(
             cpu=processor, features=f"+{PTX_VERSION}", opt=3
         )
-        module, row_distances = _unrolled(ir, machine)
-        for function in module.functions:
-            if not function.is_declaration and function.name != ENTRY:
-                function.linkage = "internal"
-        builder = llvm.create_pass_builder(machine, _options())
-        jit.run_passes(builder.getModulePassManager(), module, builder)
-        text = copy_by_themselves(str(machine.emit_assembly(module)))
+        unrolled, row_distances = _unrolled(ir, machine)
+        with opened(unrolled) as module:
+            for function in module.functions:
+                if not function.is_declaration and function.name != ENTRY:
+                    function.linkage = "internal"
+            builder = llvm.create_pass_builder(machine, _options())
+            run_passes(builder.getModulePassManager(), module, builder)
+            text = copy_by_themselves(str(machine.emit_assembly(module)))
     return spread_over_banks(text) if any(map(rows_share_banks, row_distances)) else text
