@@ -236,6 +236,8 @@ def test_atomics_are_instructions(sample: Compiler, tmp_path: Path) -> None:
     ptx = built(sample, "atomics").ptx
     for instruction in ("atom", "add.f32", "max.u32", "or.b32", "min.u64"):
         assert instruction in ptx
+    assert "atom.global." in ptx
+    assert not re.search(r"atom\.(?!global|shared)", ptx)
     assemble(ptx, tmp_path)
 
 

@@ -56,12 +56,22 @@ def lower(module: Module, program: Program) -> dict[str, Any]:
         if argument.role == "buffer" and argument.index is not None and argument.is_const
     }
     copy_whole_vectors(function)
+    _let_atomics_name_their_memory(function)
     mark_read_only_loads(module, function, block, read_only)
     unroll_loops_over_arrays(module, function)
     metadata["watched"] = watch_loops(module, function, program.name)
     of_bfloats = (round_in_hardware, round_in_pairs, widen_in_integers)
     run(module, (*of_bfloats, define_integer_arithmetic, define_powers))
     return metadata
+
+
+def _let_atomics_name_their_memory(function: Function) -> None:
+    """Metal's atomics take volatile pointers, and clang makes volatile instructions of them. LLVM
+    does not touch these: they would go to memory of any kind, on a way that is far longer than that
+    to threadgroup memory. An atomic update happens once in any case."""
+    for instruction in function.instructions():
+        if instruction.opcode in ("atomicrmw", "cmpxchg") and instruction.is_volatile:
+            instruction.is_volatile = False
 
 
 def _refuse_calls(module: Module) -> None:
