@@ -123,7 +123,7 @@ kernel void stray(device const float* x, device const float* y, constant uint& s
     ("place", "word"),
     [
         (7, "equal"),
-        (1024 + 100, "equal"),  # room behind the last buffer: of both the same
+        (1024 + 100, "stray writes, of both the same"),  # in the room behind the buffer
         (1024 + (3 << 12), "not run: kernel 'stray' touched an address"),
         (-(1 << 16), "not run: kernel 'stray' touched an address"),
     ],
