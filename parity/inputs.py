@@ -1,7 +1,7 @@
 """The bytes of a launch: a block of memory with all arguments, the same for both of a pair.
 
 Buffers lie in one block with room between them, and whole blocks are compared afterwards: a stray
-write is a difference too.
+write is a difference too, and so is one that both make.
 """
 
 from __future__ import annotations
@@ -52,6 +52,13 @@ class Inputs:
         found = [block[:0] for _ in range(count)]
         for one in self.places:
             found[one.argument.index or 0] = block[one.start : one.start + one.size]
+        return found
+
+    def inside(self) -> torch.Tensor:
+        """Which bytes of the block are an argument's; the others are room between them."""
+        found = torch.zeros(self.block.numel(), dtype=torch.bool)
+        for one in self.places:
+            found[one.start : one.start + one.size] = True
         return found
 
     def inverted(self) -> Inputs:

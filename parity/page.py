@@ -164,7 +164,8 @@ def _results_text(engines: Mapping[str, summary.Summary]) -> str:
     count = max((one.compared for one in engines.values()), default=0)
     return _filled(
         f"Up to {count:,} kernels ran once from Apple's AIR and once from source, with the same"
-        " bytes in one block of memory, and whole blocks are compared. How each family is launched"
+        " bytes in one block of memory between pages that nobody may touch, and whole blocks are"
+        " compared. How each family is launched"
         " (sizes with edges, strides, grids, function constants) is described in `parity/launches`."
         " Elementwise kernels, sorts and searches get special values: every second number is NaN,"
         " infinite, denormal, -0 or very large, and every one of them meets every other; sums and"

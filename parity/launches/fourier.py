@@ -78,14 +78,20 @@ def _bluestein(case: Case) -> list[Launch]:
 
 @launches("four_step_fft")
 def _four_steps(case: Case) -> list[Launch]:
-    """Columns of 64 numbers, then rows of as many as the memory takes."""
+    """Columns of 64 numbers, then rows of as many as the memory takes.
+
+    All 64 transforms have their threads: the last threadgroup takes it that those before it have
+    done the rest, and counts its numbers with 16 bits.
+    """
     memory, step = case.number(0), case.number(3)
     first, second = (memory // 4, 64) if step == 0 else (64, memory // 4)
     size = first if step == 0 else second
     each = 8 if size >= 512 else 4
     launch = _launch(case, size, each, {"n1": first, "n2": second})
-    values = {**launch.values, "batch_size": 64}
-    group = (1, 4, size // each)
+    together, count = 4, 64
+    values = {**launch.values, "batch_size": count}
+    group = (1, together, size // each)
+    threads = (count // together, *group[1:])
     elements = 2 * first * second + 64
-    changed = {"values": values, "threads": (4, *group[1:]), "group": group, "elements": elements}
+    changed = {"values": values, "threads": threads, "group": group, "elements": elements}
     return [Launch(**{**vars(launch), **changed})]

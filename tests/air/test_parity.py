@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from anymetal import check
 from anymetal.engines.compiler import Compiler
+from anymetal.launch.shader import ShaderLibrary
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 from parity import mlx, pytorch, results, ways, wheels
@@ -52,6 +54,23 @@ def test_results_are_equal_bit_by_bit(name: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("ANYMETAL_ENGINE", "auto")
     (verdict,) = results.judge_results([name])
     assert verdict.results == (("simdgroup", "equal"), ("coroutine", "equal"))
+
+
+def test_a_launch_stays_in_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of this one, with a grid that was too small, the judge died: it wrote 200 KB below its
+    threadgroup memory."""
+    fetched(wheels.MLX)
+    monkeypatch.setenv("ANYMETAL_ENGINE", "coroutine")
+    one = mlx.noted("four_step_mem_4096_float2_float_1_true")
+    assert one is not None
+    kernel = ShaderLibrary(mlx.apples()._compiler).specialize(one.name, dict(one.constants))
+    tables = [noted.argument for noted in one.notes.parameters]
+    for launch in one.launches:
+        inputs = make_inputs(one.name, tables, launch)
+        with check() as report:
+            given = inputs.arguments(inputs.block)
+            kernel(*given, threads=launch.threads, group_size=launch.group)
+        assert report.errors == ()
 
 
 def test_code_made_soon_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

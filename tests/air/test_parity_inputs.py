@@ -123,7 +123,7 @@ kernel void stray(device const float* x, device const float* y, constant uint& s
     ("place", "word"),
     [
         (7, "equal"),
-        (1024 + 100, "equal"),  # room behind the last buffer: of both the same
+        (1024 + 100, "stray writes, of both the same"),  # in the room behind the buffer
         (1024 + (3 << 12), "not run: kernel 'stray' touched an address"),
         (-(1 << 16), "not run: kernel 'stray' touched an address"),
     ],
@@ -137,3 +137,15 @@ def test_writes_far_outside_are_faults(place: int, word: str) -> None:
     given = launch(size=place % (1 << 32))
     found = results.compared([run, run], given, make_inputs("k", TABLE, given))
     assert found.startswith(word), found
+
+
+@pytest.mark.parametrize("memory", [256, 512, 1024, 2048, 4096])
+@pytest.mark.parametrize("step", [0, 1])
+def test_every_transform_of_a_launch_has_its_threads(memory: int, step: int) -> None:
+    """With fewer, the last threadgroup of the second step counts past 16 bits, and writes far below
+    its threadgroup memory."""
+    describe = description_of("four_step_fft")
+    assert describe is not None
+    arguments = (str(memory), "float2", "float2", str(step), "false")
+    (found,) = describe(Case("k", "four_step_fft", arguments))
+    assert found.threads[0] * found.group[1] == found.values["batch_size"]
