@@ -1,6 +1,6 @@
-"""A simdgroup that waits at barriers: it returns there, and goes on from there when called again.
+"""A simdgroup that waits at barriers: it leaves there, and goes on from there in its next turn.
 
-What is live at a barrier is written to the simdgroup's frame before it returns, and read when it
+What is live at a barrier is written to the simdgroup's frame before it leaves, and read when it
 goes on. LLVM's coroutines would do the same from four copies of the whole kernel, which took a
 fifth of the time of compiling one.
 """
@@ -23,6 +23,7 @@ from anymetal.ir import (
 from anymetal.machine.layout import WAIT_BITS, Wait
 from anymetal.passes.simdgroup.abreast import run_abreast
 from anymetal.passes.simdgroup.lasting import Named, waits, what_lasts
+from anymetal.passes.simdgroup.turns import take_turns
 
 _FRAME = Operand(PTR, "%am.frame")
 _START = "am.start"
@@ -81,7 +82,8 @@ def stride_of(frame_size: int) -> int:
 
 
 def make_resumable(function: Function, types: Layout, *, in_memory: bool = False) -> int:
-    """Gives the function its frame as a further parameter; returns how many bytes that has.
+    """Makes the function one of all simdgroups of a threadgroup, which has a further parameter, the
+    frames (turns.py); returns how many bytes a frame has.
 
     `in_memory`: whatever outlasts a wait lies in the frame all the time, and is not moved; nothing
     is copied for several simdgroups.
@@ -137,8 +139,10 @@ def make_resumable(function: Function, types: Layout, *, in_memory: bool = False
     entry.switch(entry.load(I32, this, align=4), _START, resumed)
     function.blocks = [Block(function.entry.label, entry.made), *blocks]
     function.signature.parameters.append(Parameter(PTR, _FRAME.text, ("noalias",)))
+    stride = stride_of(frame.size)
     if not in_memory:
-        run_abreast(function, types, stride_of(frame.size))
+        run_abreast(function, types, stride)
+    take_turns(function, stride)
     return frame.size
 
 
