@@ -28,8 +28,10 @@ from anymetal.passes.simdgroup.rules import GROUP
 
 # How many simdgroups a turn is for (a variable): one, but where some run side by side.
 TAKEN = Operand(PTR, "%am.taken")
+# Whether any waits, and where the descriptions end: volatile, since LLVM would keep both in registers
+# through all code of the kernel, and take a tenth longer to find others.
 _WAITING = Operand(PTR, "%am.waiting")
-_LEFT = Operand(PTR, "%am.left")
+_END = Operand(PTR, "%am.end")
 _FIRST, _FRAMES = Operand(PTR, "%am.first"), Operand(PTR, "%am.frames")
 _TURN, _NEXT, _LEAVE = "am.turn", "am.next", "am.leave"
 _SIMDGROUPS = offset_of(Group, "simdgroups")
@@ -57,10 +59,9 @@ def take_turns(function: Function, stride: int) -> None:
     turn.store(i32(1), TAKEN)
     turn.made += each[:-1]
     _switch(turn, each[-1])
-    left = following.sub(following.load(I32, _LEFT), following.load(I32, TAKEN))
-    following.store(left, _LEFT)
-    following.branch(following.icmp("eq", left, i32(0)), _LEAVE, _TURN)
-    leave.ret(leave.load(I32, _WAITING))
+    end = following.load(PTR, _END, is_volatile=True)
+    following.branch(following.icmp("eq", after[0], end), _LEAVE, _TURN)
+    leave.ret(leave.load(I32, _WAITING, is_volatile=True))
     function.blocks = [
         Block(function.entry.label, entry.made),
         Block(_TURN, turn.made),
@@ -74,11 +75,13 @@ def take_turns(function: Function, stride: int) -> None:
 
 
 def _begin(entry: Builder) -> None:
-    for variable in (TAKEN, _WAITING, _LEFT):
-        entry.alloca(I32, name=variable.text)
+    for variable, kind in ((TAKEN, I32), (_WAITING, I32), (_END, PTR)):
+        entry.alloca(kind, name=variable.text)
     group = entry.load(PTR, entry.offset(_FIRST, GROUP), align=8)
-    entry.store(entry.load(I32, entry.offset(group, _SIMDGROUPS), align=4), _LEFT)
-    entry.store(i32(0), _WAITING)
+    count = entry.load(I32, entry.offset(group, _SIMDGROUPS), align=4)
+    bytes_ = entry.mul(entry.cast("zext", count, I64), i64(ctypes.sizeof(Thread)))
+    entry.store(entry.gep(I8, _FIRST, bytes_), _END, is_volatile=True)
+    entry.store(i32(0), _WAITING, is_volatile=True)
     entry.jump(_TURN)
 
 
@@ -99,6 +102,6 @@ def _end_turn(block: Block, this: Operand) -> None:
     build = Builder(str, into=block.instructions[:-1])
     reached = next(i for i in reversed(build.made) if i.opcode == "store" and i.pointer == this)
     if reached.value.integer != Wait.FINISHED:
-        build.store(i32(1), _WAITING)
+        build.store(i32(1), _WAITING, is_volatile=True)
     build.jump(_NEXT)
     block.instructions = build.made
