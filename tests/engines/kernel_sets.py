@@ -32,11 +32,12 @@ Launches = Iterable[tuple[Sizes, bool]]  # sizes of threadgroups, and whether th
 
 @dataclass(frozen=True)
 class Wanted:
-    """A kernel to write; `program` compiles it that far."""
+    """A kernel to write; `program` compiles it that far. `size`: bytes, of what comes compiled."""
 
     name: str
     program: Callable[[], Program]
     launches: Launches = ()
+    size: int = 0
 
     @property
     def shapes(self) -> list[GroupShape]:
@@ -76,7 +77,8 @@ def of_conformance() -> list[Wanted]:
 
 
 def of_metallib(of: wheels.Wheel) -> list[Wanted]:
-    """Every kernel of MLX's metallib in a wheel; function constants that no launch sets are on."""
+    """Every kernel of MLX's metallib in a wheel, the largest first; function constants that no
+    launch sets are on."""
     library = wheels.kernels_of(wheels.mlx_library(of))
 
     def program(name: str) -> Program:
@@ -87,7 +89,11 @@ def of_metallib(of: wheels.Wheel) -> list[Wanted]:
         }
         return make_program(function, given, checking_target(), optimise=True, lines=False)
 
-    return [Wanted(name, partial(program, name), LaunchesOf(name)) for name in library.kernels]
+    wanted = [
+        Wanted(name, partial(program, name), LaunchesOf(name), len(library.function(name).bitcode))
+        for name in library.kernels
+    ]
+    return sorted(wanted, key=lambda one: -one.size)
 
 
 @dataclass(frozen=True)

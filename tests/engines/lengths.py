@@ -1,7 +1,8 @@
 """Kernels as vector code: how long each is, and which ones fall back to the reference engine.
 
     python -m tests.engines.lengths                   the operators' and conformance's kernels
-    python -m tests.engines.lengths mlx mlx-26        all that is in MLX's two metallibs; an hour
+    python -m tests.engines.lengths mlx mlx-26        all that is in MLX's two metallibs; hours
+    python -m tests.engines.lengths mlx --longer-than 12000   its large kernels, in bytes of bitcode
     python -m tests.engines.lengths mlx --sample 100  a hundred of them, always the same
     python -m tests.engines.lengths mlx --shard 1/4   a quarter of them
     python -m tests.engines.lengths --all             every kernel is listed, not the long ones only
@@ -16,7 +17,7 @@ from __future__ import annotations
 import argparse
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -54,6 +55,7 @@ class Found:
 
     rows: list[Row] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    most: float = 0  # instructions for each byte of what came compiled
 
     @property
     def fallen(self) -> list[Row]:
@@ -63,10 +65,7 @@ class Found:
     def too_long(self) -> list[Row]:
         return [row for row in self.rows if row.for_length]
 
-    def listed(self, *, every: bool) -> Iterator[str]:
-        for row in sorted(self.rows, key=lambda row: (-row.instructions, row.kernel)):
-            if every or row.why or row.is_long:
-                yield str(row)
+    def refusals(self) -> Iterator[str]:
         for reason, count in Counter(self.refused.values()).most_common():
             yield f"{count} refused: {reason}"
 
@@ -76,19 +75,27 @@ class Found:
         return (
             f"{title}: {len(self.rows):,} forms of {kernels:,} kernels, "
             f"{sum(row.is_long for row in self.rows):,} in the long form, the longest has "
-            f"{longest:,} instructions; {len(self.too_long)} fall back for their length, "
-            f"{len(self.fallen) - len(self.too_long)} for another reason"
+            f"{longest:,} instructions{self._ratio()}; {len(self.too_long)} fall back for their "
+            f"length, {len(self.fallen) - len(self.too_long)} for another reason"
         )
 
+    def _ratio(self) -> str:
+        return f" (at most {self.most:.1f} for a byte of bitcode)" if self.most else ""
 
-def written(wanted: Iterable[Wanted]) -> Found:
+
+def written(wanted: Iterable[Wanted], report: Callable[[Row], None] = lambda row: None) -> Found:
     found = Found()
     for one in wanted:
         with collector_paused():
             try:
-                found.rows += rows_of(one)
+                rows = list(rows_of(one))
             except AnymetalError as error:
                 found.refused[one.name] = str(error).strip().splitlines()[0][:120]
+                continue
+        found.rows += rows
+        for row in rows:
+            report(row)
+            found.most = max(found.most, row.instructions / one.size if one.size else 0)
     return found
 
 
@@ -113,13 +120,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_arguments(arguments)
     failed = False
     for name in options.sets:
-        wanted = chosen(SETS[name](), options.shard, options.sample)
-        found = written(track(wanted, name))
-        for line in found.listed(every=options.all):
-            print(line)
-        print(found.summary(name), flush=True)
+        wanted = [one for one in SETS[name]() if one.size >= options.longer_than]
+        wanted = chosen(wanted, options.shard, options.sample)
+        found = written(track(wanted, name), partial(tell, every=options.all))
+        print(*found.refusals(), found.summary(name), sep="\n", flush=True)
         failed |= bool(found.too_long or (name == "operators" and found.fallen))
     return 1 if failed else 0
+
+
+def tell(row: Row, *, every: bool) -> None:
+    if every or row.why or row.is_long:
+        print(row, flush=True)
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -128,6 +139,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("sets", nargs="*", metavar="SET", help=", ".join(SETS))
     parser.add_argument("--all", action="store_true", help="list every kernel")
+    parser.add_argument("--longer-than", type=int, default=0, metavar="BYTES", help="of bitcode")
     parser.add_argument("--sample", type=int, metavar="N", help="only so many, always the same")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="one of N parts of a set")
     options = parser.parse_args(arguments)

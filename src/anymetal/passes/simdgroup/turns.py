@@ -28,8 +28,8 @@ from anymetal.passes.simdgroup.rules import GROUP
 
 # How many simdgroups a turn is for (a variable): one, but where some run side by side.
 TAKEN = Operand(PTR, "%am.taken")
-# Whether any waits, and where the descriptions end: volatile, since LLVM would keep both in registers
-# through all code of the kernel, and take a tenth longer to find others.
+# Whether any waits, and where the descriptions end: volatile, since LLVM would keep both in
+# registers through all code of the kernel, and take a tenth longer to find others.
 _WAITING = Operand(PTR, "%am.waiting")
 _END = Operand(PTR, "%am.end")
 _FIRST, _FRAMES = Operand(PTR, "%am.first"), Operand(PTR, "%am.frames")
