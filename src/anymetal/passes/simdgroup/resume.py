@@ -112,6 +112,7 @@ def make_resumable(function: Function, types: Layout, *, in_memory: bool = False
             entry.alloca(kind, name=variable)
     if lasting.values:
         _make_variables(blocks, lasting.values)
+    _forget(blocks[0], lasting.unset)
     entry.made += machine
     this = function.parameters[1].operand()
     _finish(blocks, this)
@@ -173,6 +174,14 @@ def _make_variables(blocks: list[Block], values: dict[str, Type]) -> None:
                 result = Operand(instruction.type, str(instruction.result))
                 build.store(result, Operand(PTR, _variable(result.text)))
         block.instructions = build.made
+
+
+def _forget(start: Block, unset: list[Named]) -> None:
+    """Tells LLVM that variables are not the former simdgroup's, which had its turn before."""
+    build = Builder(str)
+    for name, kind in unset:
+        build.store(Operand(kind, "undef"), Operand(PTR, name))
+    start.instructions[:0] = build.made
 
 
 def _variable(name: str) -> str:

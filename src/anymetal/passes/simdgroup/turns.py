@@ -1,7 +1,11 @@
 """One call for all simdgroups of a threadgroup: each runs up to where it waits, in turn.
 
-A call for each would save and load registers, and find out again what they share: a third of the
-time of a matmul by tiles, whose simdgroups copy a row of a tile each and wait.
+A call for each would save and load registers: an eighth of the time of a matmul by tiles, whose
+simdgroups copy a row of a tile each and wait.
+
+The turns are no loop to LLVM, since one may enter them in two places. Out of a loop it would move
+constants in front of all turns, where registers have no room for them, and load them again in the
+kernel's own loops: a softmax took a tenth longer.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ TAKEN = Operand(PTR, "%am.taken")
 # registers through all code of the kernel, and take a tenth longer to find others.
 _WAITING = Operand(PTR, "%am.waiting")
 _END = Operand(PTR, "%am.end")
+_HERE, _FRAME_HERE = Operand(PTR, "%am.here"), Operand(PTR, "%am.frame.here")
 _FIRST, _FRAMES = Operand(PTR, "%am.first"), Operand(PTR, "%am.frames")
 _TURN, _NEXT, _LEAVE = "am.turn", "am.next", "am.leave"
 _SIMDGROUPS = offset_of(Group, "simdgroups")
@@ -52,15 +57,14 @@ def take_turns(function: Function, stride: int) -> None:
     entry = Builder(function.fresh, into=variables)
     _begin(entry)
     turn, following, leave = (Builder(function.fresh) for _ in range(3))
-    after = [_moved(following, this, ctypes.sizeof(Thread)), _moved(following, frame, stride)]
-    starts = (_FIRST, _FRAMES)
-    for place, first, later in zip((this, frame), starts, after, strict=True):
-        turn.phi(PTR, [(first, function.entry.label), (later, _NEXT)], name=place.text)
+    turn.load(PTR, _HERE, name=this.text)
+    turn.load(PTR, _FRAME_HERE, name=frame.text)
     turn.store(i32(1), TAKEN)
     turn.made += each[:-1]
     _switch(turn, each[-1])
-    end = following.load(PTR, _END, is_volatile=True)
-    following.branch(following.icmp("eq", after[0], end), _LEAVE, _TURN)
+    after = _moved(following, _HERE, ctypes.sizeof(Thread))
+    _moved(following, _FRAME_HERE, stride)
+    _unless_at_end(following, after)
     leave.ret(leave.load(I32, _WAITING, is_volatile=True))
     function.blocks = [
         Block(function.entry.label, entry.made),
@@ -71,23 +75,37 @@ def take_turns(function: Function, stride: int) -> None:
     ]
     signature = function.signature
     signature.type = I32
-    signature.parameters[1:] = [Parameter(PTR, p.text, ("noalias",)) for p in starts]
+    signature.parameters[1:] = [Parameter(PTR, p.text, ("noalias",)) for p in (_FIRST, _FRAMES)]
 
 
 def _begin(entry: Builder) -> None:
-    for variable, kind in ((TAKEN, I32), (_WAITING, I32), (_END, PTR)):
-        entry.alloca(kind, name=variable.text)
+    for variable in (TAKEN, _WAITING):
+        entry.alloca(I32, name=variable.text)
+    for variable in (_END, _HERE, _FRAME_HERE):
+        entry.alloca(PTR, name=variable.text)
     group = entry.load(PTR, entry.offset(_FIRST, GROUP), align=8)
     count = entry.load(I32, entry.offset(group, _SIMDGROUPS), align=4)
     bytes_ = entry.mul(entry.cast("zext", count, I64), i64(ctypes.sizeof(Thread)))
     entry.store(entry.gep(I8, _FIRST, bytes_), _END, is_volatile=True)
     entry.store(i32(0), _WAITING, is_volatile=True)
-    entry.jump(_TURN)
+    entry.store(_FIRST, _HERE)
+    entry.store(_FRAMES, _FRAME_HERE)
+    entry.store(i32(0), TAKEN)
+    _unless_at_end(entry, _FIRST, at_end=_NEXT)
 
 
-def _moved(build: Builder, place: Operand, distance: int) -> Operand:
+def _unless_at_end(build: Builder, here: Operand, at_end: str = _LEAVE) -> None:
+    """Goes on with a turn, or to where the end is found again: the second way into the turns."""
+    end = build.load(PTR, _END, is_volatile=True)
+    build.branch(build.icmp("eq", here, end), at_end, _TURN)
+
+
+def _moved(build: Builder, variable: Operand, distance: int) -> Operand:
+    """Moves the address in a variable to the next simdgroup's."""
     taken = build.cast("zext", build.load(I32, TAKEN), I64)
-    return build.gep(I8, place, build.mul(taken, i64(distance)))
+    moved = build.gep(I8, build.load(PTR, variable), build.mul(taken, i64(distance)))
+    build.store(moved, variable)
+    return moved
 
 
 def _switch(turn: Builder, switch: Instruction) -> None:
