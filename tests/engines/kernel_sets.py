@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import conformance.cases  # noqa: F401  (fills the list of cases)
+import torch
 from conformance import wheel
 from conformance.case import CASES
 from conformance.lint import C10_KERNELS
@@ -24,10 +26,15 @@ from anymetal.engines.contract import Sizes
 from anymetal.engines.cpu.simdgroups.engine import shape_of, shapes_for
 from anymetal.evidence.ahead import kernels_of
 from anymetal.nouns import Program, Scalar, Source
-from anymetal.ops.declare import OPERATORS
+from anymetal.ops.declare import OPERATORS, AnyOperator
 from anymetal.passes.simdgroup.rules import GroupShape
 
 Launches = Iterable[tuple[Sizes, bool]]  # sizes of threadgroups, and whether the grid cuts some
+
+_TYPES = re.compile(
+    r"complex\d+(_t)?|bool_?|half|b?float(\d+)?(_t)?|u?(int|char|short|long)(\d+)?(_t)?"
+)
+_NUMBERS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,11 @@ class Wanted:
     size: int = 0
 
     @property
+    def family(self) -> str:
+        """What is left of the name without types and numbers."""
+        return _NUMBERS.sub("N", _TYPES.sub("T", self.name))
+
+    @property
     def shapes(self) -> list[GroupShape]:
         found = {shape_of((32, 1, 1))}  # which is looked at before any launch
         for group, ragged in self.launches:
@@ -47,9 +59,11 @@ class Wanted:
         return sorted(found, key=str)
 
 
-def operators() -> list[Wanted]:
-    """Every kernel that the operators' cases and benchmarks launch."""
-    found = kernels_of(OPERATORS.values(), "cpu")
+def operators(
+    chosen: Iterable[AnyOperator] | None = None, dtypes: Sequence[torch.dtype] | None = None
+) -> list[Wanted]:
+    """Every kernel that operators' cases and benchmarks launch, of all operators or of some."""
+    found = kernels_of(OPERATORS.values() if chosen is None else chosen, "cpu", dtypes)
     return [
         Wanted(request[1], partial(_compiled, *request), found.launches(*request))
         for request in found

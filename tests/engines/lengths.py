@@ -2,6 +2,8 @@
 
     python -m tests.engines.lengths                   the operators' and conformance's kernels
     python -m tests.engines.lengths mlx mlx-26        all that is in MLX's two metallibs; hours
+    python -m tests.engines.lengths mlx --families    the largest of those whose names differ in
+                                                      types and numbers alone; a quarter of an hour
     python -m tests.engines.lengths mlx --longer-than 12000   its large kernels, in bytes of bitcode
     python -m tests.engines.lengths mlx --sample 100  a hundred of them, always the same
     python -m tests.engines.lengths mlx --shard 1/4   a quarter of them
@@ -121,6 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = False
     for name in options.sets:
         wanted = [one for one in SETS[name]() if one.size >= options.longer_than]
+        if options.families:
+            wanted = largest(wanted)
         wanted = chosen(wanted, options.shard, options.sample)
         found = written(track(wanted, name), partial(tell, every=options.all))
         print(*found.refusals(), found.summary(name), sep="\n", flush=True)
@@ -140,6 +144,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("sets", nargs="*", metavar="SET", help=", ".join(SETS))
     parser.add_argument("--all", action="store_true", help="list every kernel")
     parser.add_argument("--longer-than", type=int, default=0, metavar="BYTES", help="of bitcode")
+    parser.add_argument("--families", action="store_true", help="the largest of each family alone")
     parser.add_argument("--sample", type=int, metavar="N", help="only so many, always the same")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="one of N parts of a set")
     options = parser.parse_args(arguments)
@@ -147,6 +152,16 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     if unknown := set(options.sets) - SETS.keys():
         parser.error(f"no such set: {', '.join(sorted(unknown))} (there are {', '.join(SETS)})")
     return options
+
+
+def largest(wanted: list[Wanted]) -> list[Wanted]:
+    """The largest kernel of each family; of some that are as large, the first."""
+    found: dict[str, Wanted] = {}
+    for one in wanted:
+        best = found.setdefault(one.family, one)
+        if one.size > best.size:
+            found[one.family] = one
+    return list(found.values())
 
 
 def chosen(wanted: list[Wanted], shard: str, sample: int | None) -> list[Wanted]:
