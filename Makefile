@@ -9,7 +9,7 @@
 #   make health       every operator on the virtual mps device: numbers, gradients, opcheck, checker
 #   make attack       hostile sources, planted defects, damaged caches, memory over time; long
 #   make lint         formatting, style, types, dead code and the changelog
-#   make lengths      the operators' kernels as vector code: the longest, and what falls back
+#   make lengths      kernels as vector code: the longest, and what falls back (LENGTHS chooses)
 #   make cuda         the operators' kernels as PTX through NVIDIA's assembler: a table of registers
 #   make conformance  compile the kernels of a published package and of torch's headers
 #   make parity       our front end judged by Apple's compiler: its kernels from public wheels; hours
@@ -113,9 +113,10 @@ bench: $(VENV)/.developer
 linalg: $(VENV)/.developer
 	$(BIN)/python tests/linalg/gallery.py --sizes 1 5 16 32 33x17 17x33 64 100 130 200x64
 
-# Six minutes on one core.
+# Six minutes on one core; hours with LENGTHS="mlx mlx-26".
+LENGTHS ?= operators conformance
 lengths: $(VENV)/.developer
-	$(BIN)/python tests/engines/lengths.py
+	nice $(BIN)/python -m tests.engines.lengths $(LENGTHS)
 
 # Ten minutes on two cores.
 cuda: $(VENV)/.developer

@@ -75,6 +75,10 @@ def startup_table(results: Results) -> Table:
             ("compile, empty cache: headers and runtime too", results.compiles.empty_cache),
             ("compile, headers precompiled", results.compiles.new_kernel),
             ("compile, from the disk cache", results.compiles.disk_cache),
+            *(
+                (f"first product by tiles of 64 x 64, {kind}", times)
+                for kind, times in results.compiles.tiles.items()
+            ),
         ):
             table.add_row(label, f"{in_milliseconds(times)} ms")
     for name, times in results.launch.items():

@@ -15,8 +15,6 @@ SLOT_BYTES = 64  # the widest value one lane brings to a collective
 THREADGROUP_ARGUMENTS = 31
 WAIT_BITS = 4  # the low bits of am_thread::site and of the word given to am_suspend: an am_wait
 WAIT_MASK = (1 << WAIT_BITS) - 1
-# In am_thread::site: another simdgroup has run this one's part up to there already.
-AHEAD = 1 << 31
 SCOPE_SHIFT = 12  # of the scope of a barrier, behind its memory flags
 
 INCLUDE_DIR = Path(__file__).parent / "include"
@@ -128,7 +126,6 @@ HEADER = Header(
         "AM_MAX_THREADS": MAX_GROUP_SIZE,
         "AM_WAIT_BITS": WAIT_BITS,
         "AM_WAIT_MASK": WAIT_MASK,
-        "AM_AHEAD": AHEAD,
         "AM_SCOPE_SHIFT": SCOPE_SHIFT,
     },
     enums=(

@@ -15,6 +15,7 @@ from anymetal.machine import layout
 from anymetal.passes.lower.machine import THREAD_MAIN
 from anymetal.passes.simdgroup.kernel import Kernel, read_kernel
 from anymetal.passes.simdgroup.prepare import HEAVIEST, Vectorised, vectorise
+from anymetal.passes.simdgroup.resume import stride_of
 from anymetal.passes.simdgroup.rules import GroupShape
 
 _FRAME_ALIGNMENT = 256
@@ -110,11 +111,12 @@ def full_blocks(text: str) -> list[str]:
 
 
 class Simdgroup:
-    """The memory of one simdgroup, and buffers of 4-byte words."""
+    """The memory of one simdgroup, or of `count` that lie in a row, and buffers of 4-byte words."""
 
-    def __init__(self, threads: int = 32, *, is_long: bool = False) -> None:
+    def __init__(self, threads: int = 32, *, is_long: bool = False, count: int = 1) -> None:
         self._threads = threads
         self._is_long = is_long
+        self._count = count
 
     def run(self, text: str, buffers: Sequence[ctypes.Array], frame_size: int = 0) -> int:
         """Calls it until it has finished; returns how often it waited."""
@@ -129,20 +131,33 @@ class Simdgroup:
         self, code: jit.LoadedCode, buffers: Sequence[ctypes.Array], frame_size: int = 0
     ) -> int:
         simd = layout.Simdgroup(threads=self._threads)
-        group = layout.Group(size=(32, 1, 1), nominal_size=(32, 1, 1), groups=(1, 1, 1))
-        thread = layout.Thread(simd=ctypes.addressof(simd), group=ctypes.addressof(group))
+        size = (32 * self._count, 1, 1)
+        group = layout.Group(size=size, nominal_size=size, groups=(1, 1, 1), simdgroups=self._count)
+        first = (layout.Thread * self._count)(
+            *(
+                layout.Thread(
+                    site=layout.Wait.THREADGROUP_BARRIER,
+                    position=(32 * number, 0, 0),
+                    index=32 * number,
+                    simd=ctypes.addressof(simd),
+                    group=ctypes.addressof(group),
+                )
+                for number in range(self._count)
+            )
+        )
         table = (ctypes.c_void_p * max(len(buffers), 1))(*map(ctypes.addressof, buffers))
-        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)
-        memory = (ctypes.c_char * (frame_size + _FRAME_ALIGNMENT))()
+        kind = ctypes.CFUNCTYPE(ctypes.c_uint32, *[ctypes.c_void_p] * 3)
+        memory = (ctypes.c_char * (self._count * stride_of(frame_size) + _FRAME_ALIGNMENT))()
         frame = -(-ctypes.addressof(memory) // _FRAME_ALIGNMENT) * _FRAME_ALIGNMENT
         call = functools.partial(
-            kind(code.address(THREAD_MAIN)), ctypes.addressof(table), ctypes.addressof(thread)
+            kind(code.address(THREAD_MAIN)), ctypes.addressof(table), ctypes.addressof(first)
         )
-        call(frame)
-        waits = 0
-        while thread.site:
-            waits += 1
+        if not frame_size:
             call(frame)
+            return 0
+        waits = 0
+        while call(frame):
+            waits += 1
         return waits
 
 

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import pytest
-from small_kernels import BUFFERS, INDEX, PARTIAL, kernel_of, vectorised
+from small_kernels import (
+    BUFFERS,
+    INDEX,
+    PARTIAL,
+    VARYING,
+    kernel_of,
+    results,
+    stored,
+    vectorised,
+)
 
 from anymetal.passes.simdgroup.analysis import Analysis
 from anymetal.passes.simdgroup.atomics import threadgroup_pointers
@@ -82,6 +94,50 @@ def test_all_lanes_at_one_place_make_one_update(place: str) -> None:
         "load i32, ptr %x.place", "load float, ptr %x.place"
     )
     assert "llvm.cttz" in vectorised(real.replace(", i32 %x mono", ", float %x mono"), PARTIAL)
+
+
+UNSEEN = f"""{VARYING}
+  %bin = and i32 %x, 7
+  %step = zext i32 %bin to i64
+  %p = getelementptr i32, ptr %out, i64 %step
+  %half = ashr i32 %x, 3"""
+
+
+@pytest.mark.parametrize(
+    ("operation", "neutral", "result"),
+    [
+        ("add", 0, lambda old, new: old + new),
+        ("sub", 0, lambda old, new: old - new),
+        ("or", 0, lambda old, new: old | new),
+        ("xor", 0, lambda old, new: old ^ new),
+        ("and", -1, lambda old, new: old & new),
+        ("max", -(1 << 31), max),
+        ("min", (1 << 31) - 1, min),
+    ],
+)
+def test_lanes_that_change_nothing_take_no_lock(
+    operation: str, neutral: int, result: Callable[[int, int], int]
+) -> None:
+    body = f"""{UNSEEN}
+  %even = and i32 %half, 1
+  %is.even = icmp eq i32 %even, 0
+  %given = select i1 %is.even, i32 {neutral}, i32 %half
+  %old = atomicrmw {operation} ptr %p, i32 %given monotonic, align 4
+  ret void"""
+    values = [(lane * 37 % 91 - 40) * 8 + lane * 5 % 8 for lane in range(32)]
+    expected = [0] * 8
+    for value in values:
+        given = neutral if value >> 3 & 1 == 0 else value >> 3
+        expected[value & 7] = result(expected[value & 7], given)
+    text = vectorised(body)
+    assert re.search(rf"icmp ne <32 x i32> %v\.\d+, (splat \(i32 {neutral}\)|zero)", text)
+    assert results(body, values, count=8) == expected
+
+
+def test_lanes_take_turns_where_a_result_is_used() -> None:
+    body = f"""{UNSEEN}
+  %old = atomicrmw add ptr %p, i32 %half monotonic, align 4{stored("i32", "%old")}"""
+    assert "icmp ne <32 x i32>" not in vectorised(body)
 
 
 def test_pointers_stay_in_threadgroup_memory_through_loops_and_choices() -> None:

@@ -408,6 +408,37 @@ def test_vectors_that_lie_side_by_side_are_loaded_four_at_a_time() -> None:
     assert results(WIDE, given)[:32] == [given[4 * place + 3] for place in places]
 
 
+WIDE_STORE = f"""{VARYING}
+  %at = zext i32 %x to i64
+  %p = getelementptr <4 x i32>, ptr %out, i64 %at
+  %tens = mul i32 %index, 10
+  %one = insertelement <4 x i32> zeroinitializer, i32 %index, i64 0
+  %four = insertelement <4 x i32> %one, i32 %tens, i64 3
+  store <4 x i32> %four, ptr %p, align 16
+  ret void"""
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        [lane * 7 % 32 for lane in range(32)],
+        [4 * (7 - lane // 4) + lane % 4 for lane in range(32)],
+        [4 * (lane // 8) + lane % 4 for lane in range(32)],
+        [lane // 2 for lane in range(32)],
+    ],
+    ids=["anywhere", "in fours", "in fours, two of them at one place", "two lanes at one place"],
+)
+def test_vectors_are_stored_whole_and_four_at_a_time(places: list[int]) -> None:
+    """Where two lanes write to one place, the higher one's value stays."""
+    text = vectorised(WIDE_STORE)
+    assert len(re.findall(r"store <4 x i32> .*, align 16", text)) == 32
+    assert len(re.findall(r"store <16 x i32> .*, align 16", text)) == 8
+    expected = [0] * 128
+    for lane, place in enumerate(places):
+        expected[4 * place : 4 * place + 4] = [lane, 0, 0, 10 * lane]
+    assert results(WIDE_STORE, places, count=128) == expected
+
+
 def test_four_words_of_a_row_each_are_loaded_whole() -> None:
     """Rows of 12 words: no four loads fill the gaps between them."""
     steps = "".join(

@@ -134,7 +134,7 @@ void run_vectorised(GroupState& state, const Launch& launch) {
   void* kernel = cut ? launch.edge_kernel : launch.kernel;
   unsigned long frame_size = cut ? launch.edge_frame_size : launch.frame_size;
   if (frame_size)
-    state.run_waiting_simdgroups((WaitingKernel)kernel, launch.buffers, frame_size);
+    state.run_waiting_simdgroups((WaitingKernel)kernel, launch.buffers);
   else
     state.run_simdgroups((SimdgroupKernel)kernel, launch.buffers);
 }

@@ -19,8 +19,9 @@ using Coroutine = void* (*)(void* const* buffers, am_thread* self, void* frame,
 using Resume = void (*)(void* handle);
 using GroupLoop = void (*)(void* const* buffers, am_group* group);
 using SimdgroupKernel = void (*)(void* const* buffers, am_thread* first);
-// Returns where it waits, and goes on from there when it is called again (simdgroup/resume.py).
-using WaitingKernel = void (*)(void* const* buffers, am_thread* first, void* frame);
+// Takes all simdgroups of a threadgroup to where each of them waits next, and goes on from there
+// when it is called again (simdgroup/turns.py); returns whether any of them waits.
+using WaitingKernel = unsigned (*)(void* const* buffers, am_thread* first, void* frames);
 
 constexpr unsigned kNoSite = ~0u;
 constexpr unsigned long kFrameAlignment =
@@ -51,23 +52,12 @@ struct GroupState {
     }
   }
 
-  void run_waiting_simdgroups(WaitingKernel kernel, void* const* buffers,
-                              unsigned long frame_size) {
-    stride_ = frame_size;
+  void run_waiting_simdgroups(WaitingKernel kernel, void* const* buffers) {
     for (unsigned s = 0; s < group.simdgroups; ++s) {
       place_simdgroup(s);
-      kernel(buffers, &threads[s], handle_of(s));
+      threads[s].site = AM_THREADGROUP_BARRIER;  // number 0: its start
     }
-    for (bool waiting = true; waiting;) {
-      waiting = false;
-      for (unsigned s = 0; s < group.simdgroups; ++s) {
-        if (threads[s].site == AM_FINISHED) continue;
-        if (threads[s].site & AM_AHEAD)  // it ran with one before it (simdgroup/abreast.py)
-          threads[s].site &= ~AM_AHEAD;
-        else
-          kernel(buffers, &threads[s], handle_of(s));
-        waiting |= threads[s].site != AM_FINISHED;
-      }
+    while (kernel(buffers, threads, frames)) {
     }
   }
 

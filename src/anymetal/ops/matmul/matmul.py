@@ -25,7 +25,7 @@ from anymetal.ops.declare.checks import (
     check_shape,
     check_size,
 )
-from anymetal.ops.matmul.product import ACTIVATIONS, Epilogue, launch
+from anymetal.ops.matmul.product import ACTIVATIONS, Epilogue, broadcast, launch
 
 SOURCE = "matmul.metal"
 Function = Callable[..., Any]
@@ -80,7 +80,7 @@ def _matmul_shape(name: str, input: Tensor, other: Tensor) -> list[int]:
 
 def _batch_shape(name: str, first: Sequence[int], second: Sequence[int]) -> list[int]:
     try:
-        return list(torch.broadcast_shapes(first, second))  # type: ignore[no-untyped-call]
+        return list(broadcast(first, second))
     except RuntimeError:
         raise ValueError(
             f"{name}: the dimensions before the last two, {list(first)} of 'input' and"

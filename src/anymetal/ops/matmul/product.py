@@ -35,6 +35,14 @@ _COLUMNS_AT_ONCE = KERNELS.constant("columns_at_once")
 _LEAST_AT_ONCE = 64
 
 
+def broadcast(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
+    """The shape of both together. torch's function imports sympy, which takes a first call of two
+    plain matrices a fifth of a second."""
+    if not (first and second):
+        return tuple(first or second)
+    return tuple(torch.broadcast_shapes(first, second))  # type: ignore[no-untyped-call]
+
+
 @dataclass(frozen=True)
 class Epilogue:
     """What becomes of a sum: f(alpha * sum + beta * bias) + residual.
@@ -421,6 +429,6 @@ def launch(
     """The product of two matrices, or batches of them, into `result`, which is dense."""
     if result.numel() == 0:
         return
-    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
+    batch = broadcast(a.shape[:-2], b.shape[:-2])
     product = product_of(a, b, result.view(*batch, a.shape[-2], b.shape[-1]), epilogue)
     Launch(operator, product, epilogue).run()

@@ -5,8 +5,8 @@ the other tile. One after the other they wait for those loads, and for a single 
 some at once load them once for all.
 
 The code from one barrier to the next is copied, with what differs between simdgroups as often as
-there are of them. A simdgroup that finds the next ones at the same barrier runs it for all, and
-marks them as ahead: the runtime lets them wait when it is their turn.
+there are of them. A simdgroup that finds the next ones at the same barrier runs it for all, which
+is their turn too.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from anymetal.ir import (
     i32,
 )
 from anymetal.machine import processor
-from anymetal.machine.layout import AHEAD, Group, Thread, Wait
+from anymetal.machine.layout import Group, Thread, Wait
 from anymetal.machine.table import offset_of
 from anymetal.passes.simdgroup.alike import Alike, is_pure
 from anymetal.passes.simdgroup.facts import WIDTH
 from anymetal.passes.simdgroup.positions import GROUP_POINTER
 from anymetal.passes.simdgroup.rules import INDEX, POSITION
+from anymetal.passes.simdgroup.turns import TAKEN
 
 _SIMDGROUPS = offset_of(Group, "simdgroups")
 _THREAD = ctypes.sizeof(Thread)
@@ -49,7 +50,6 @@ class _Segment:
     """The code between two barriers. `together`: how many simdgroups run it side by side."""
 
     waiting: int  # the word of the barrier it begins at
-    reached: int  # and of the one where it ends
     blocks: list[Block]
     alike: set[str]
     together: int
@@ -94,7 +94,7 @@ def _segment(
     if not any(_is_shared(i, same, alike) for block in looping for i in block.instructions):
         return None
     together = _how_many(looping, same, alike, types)
-    return _Segment(word, reached, blocks, same, together) if together else None
+    return _Segment(word, blocks, same, together) if together else None
 
 
 def _reached_from(function: Function, start: str) -> list[Block]:
@@ -170,6 +170,7 @@ class _Copier:
         }
         self._names: list[dict[str, str]] = [{} for _ in range(segment.together)]
         self._start = Builder(function.fresh)
+        self._start.store(i32(segment.together), TAKEN)
         self._variables: list[Instruction] = []
 
     def add(self) -> None:
@@ -236,17 +237,12 @@ class _Copier:
                 continue
             for number in range(self._segment.together):
                 made.append(self._renamed(instruction, number))
-                if number and self._is_arrival(instruction):
-                    made[-1].set_operand(0, i32(self._segment.reached | AHEAD - (AHEAD << 1)))
         return made
 
     def _is_same(self, instruction: Instruction) -> bool:
         if instruction.opcode == "store":
             return instruction.pointer.text in self._segment.alike
         return instruction.result in self._segment.alike
-
-    def _is_arrival(self, instruction: Instruction) -> bool:
-        return instruction.opcode == "store" and instruction.pointer == self._self
 
     def _renamed(
         self, instruction: Instruction, number: int, labels: tuple[str, ...] = ()

@@ -114,32 +114,39 @@ def private_arrays(kernel: Kernel) -> dict[str, int]:
     Possible where the code only indexes it and loads or stores elements of one size: then the same
     element of all lanes is one contiguous vector. Otherwise 0: a whole copy for each lane.
     """
-    return {
-        name: _piece(kernel, name)
-        for name, (_, instruction) in kernel.definitions.items()
-        if instruction.opcode == "alloca"
-    }
+    names = [n for n, (_, made) in kernel.definitions.items() if made.opcode == "alloca"]
+    uses = _uses(kernel) if names else {}
+    return {name: _piece(kernel, name, uses) for name in names}
 
 
-def _piece(kernel: Kernel, name: str) -> int:
-    pointers = {name}
+def _uses(kernel: Kernel) -> dict[str, list[Instruction]]:
+    """The instructions that each value is an operand of."""
+    uses: dict[str, list[Instruction]] = {}
+    for label in kernel.flow.order:
+        for instruction in kernel.blocks[label]:
+            for name in set(instruction.names):
+                uses.setdefault(name, []).append(instruction)
+    return uses
+
+
+def _piece(kernel: Kernel, name: str, uses: dict[str, list[Instruction]]) -> int:
     sizes: set[int] = set()
     steps: set[int] = set()
     rules = Rules(kernel.types, GroupShape(), {})
-    for label in kernel.flow.order:
-        for instruction in kernel.blocks[label]:
-            used = [operand.text in pointers for operand in instruction.operands]
-            if not any(used):
-                continue
-            if instruction.opcode == "getelementptr" and used[0] and instruction.result:
-                pointers.add(instruction.result)
+    pointers = [name]
+    while pointers:
+        pointer = pointers.pop()
+        for instruction in uses.get(pointer, ()):
+            is_first = instruction.operands[0].text == pointer
+            if instruction.opcode == "getelementptr" and is_first and instruction.result:
+                pointers.append(instruction.result)
                 for index, size in rules.steps(instruction):
                     steps.add(size * (1 if index.integer is None else index.integer))
             elif instruction.opcode == "load" and not instruction.is_atomic:
                 sizes |= {kernel.types.size(leaf) for leaf in kernel.types.leaves(instruction.type)}
                 if kernel.types.parts(instruction.type):
                     return 0
-            elif instruction.opcode == "store" and not used[0] and not instruction.is_atomic:
+            elif instruction.opcode == "store" and not is_first and not instruction.is_atomic:
                 kind = instruction.operands[0].type
                 if kernel.types.parts(kind):
                     return 0

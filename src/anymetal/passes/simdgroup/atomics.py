@@ -94,6 +94,25 @@ class Atomics:
 
         return self._serial.run(instruction.type, operands, mask, each)
 
+    def update_unseen(
+        self, instruction: Instruction, operands: list[Value], mask: Operand | None
+    ) -> Value | None:
+        """An `atomicrmw` of an integer whose result nobody uses: lanes that would change nothing
+        leave it alone, such as those that add a count of zero to others' counts."""
+        code, kind = self._code, instruction.type
+        assert isinstance(kind, Integer)
+        neutral = constant(vector_type(kind), _neutral(instruction.predicate, kind.bits))
+        changes = code.icmp("ne", code.vector(operands[1]), neutral)
+        mask = changes if mask is None else code.and_(mask, changes)
+        return self.access(instruction, operands, mask)
+
+    @staticmethod
+    def may_be_left(instruction: Instruction, operands: list[Value]) -> bool:
+        """Whether `update_unseen` can do it, if its result is not used."""
+        is_update = instruction.opcode == "atomicrmw" and instruction.predicate in _UPDATES
+        given = operands[1].facts
+        return is_update and instruction.type.is_integer and not given.is_uniform
+
     def is_shared(self, access: Instruction) -> bool:
         """Whether a load or store is atomic, and of memory that other threads access meanwhile."""
         return access.is_atomic and access.pointer.text not in self._in_threadgroup

@@ -487,6 +487,9 @@ class BlockWriter:
         if self._atomics.are_together(instruction, operands):
             return self._atomics.together(instruction, operands, scope.mask)
         if not self._atomics.is_alone(instruction):
+            is_unseen = instruction.result not in self._used
+            if is_unseen and self._atomics.may_be_left(instruction, operands):
+                return self._atomics.update_unseen(instruction, operands, scope.mask)
             return self._atomics.access(instruction, operands, scope.mask)
         steps = self._steps(instruction.operands[0].text, scope)
         return self._atomics.update(instruction, operands, steps, scope.mask)

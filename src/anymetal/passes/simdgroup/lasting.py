@@ -27,7 +27,8 @@ class Lasting:
     saved, and those that are used before the next wait. `saved_early`, for edges: what is saved
     once, before a loop that waits. `shared`: values in memory, and the variables that they are
     copied to, where both lie in one place. `at_once`: what must not lie in one place, since it is
-    kept at the same time.
+    kept at the same time. `unset`: variables that may be read before anything is written to them,
+    by lanes that do not count.
     """
 
     in_memory: set[str]
@@ -37,6 +38,7 @@ class Lasting:
     saved_early: dict[tuple[str, str], list[Named]]
     shared: dict[str, str]
     at_once: list[frozenset[str]]
+    unset: list[Named]
 
 
 def what_lasts(
@@ -82,6 +84,7 @@ def what_lasts(
             frozenset(name for name, _ in listed(bits & ~kept.addressed))
             for bits in (*at_waits.values(), *saved_early.values())
         ],
+        unset=listed(live[blocks[0].label] & ~kept.addressed & ~kept.values),
     )
 
 

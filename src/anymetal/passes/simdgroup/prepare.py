@@ -22,6 +22,7 @@ from anymetal.ir import (
 from anymetal.passes.lower.machine import GROUP_MAIN, STOP, THREAD_MAIN, kept_attributes
 from anymetal.passes.rewrite import rewrite
 from anymetal.passes.simdgroup.analysis import Analysis
+from anymetal.passes.simdgroup.extremes import write_extremes
 from anymetal.passes.simdgroup.kernel import read_kernel
 from anymetal.passes.simdgroup.resume import make_resumable
 from anymetal.passes.simdgroup.rules import POSITION, SIMD, GroupShape
@@ -125,6 +126,7 @@ def vectorise(module: Module, shape: GroupShape, heaviest: int = HEAVIEST) -> Ve
     attributes = _lasting_attributes(module, function)
     signature = Signature(THREAD_MAIN, VOID, parameters, attributes=("nounwind", *attributes))
     vectorised = Function(signature, blocks)
+    extremes = [] if vectoriser.is_long else write_extremes(vectorised)
     frame_size = 0
     if vectoriser.has_barriers:
         frame_size = make_resumable(vectorised, module.layout(), in_memory=vectoriser.is_long)
@@ -132,7 +134,7 @@ def vectorise(module: Module, shape: GroupShape, heaviest: int = HEAVIEST) -> Ve
     for helper in vectoriser.functions:
         helper.signature.attributes += attributes
         module.add(helper)
-    for declaration in vectoriser.declarations:
+    for declaration in (*vectoriser.declarations, *extremes):
         module.add_declaration(declaration)
     module.metadata(0, "")
     module.metadata(1, NONTEMPORAL_CONTENTS)

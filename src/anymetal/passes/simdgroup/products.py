@@ -1,8 +1,13 @@
 """Four products of 8x8 matrices at once: two left ones with two right ones.
 
 Of the shuffles of one product alone (matrix.py) half are left, and the sums of four are all that
-the 32 registers of AVX-512 have room for. The matrices on the left lie in memory, each element
-twice: a column is a load then, and no shuffle. The order of the steps is that of one product.
+the 32 registers of AVX-512 have room for. The matrices lie in memory, and a column of one on the
+left is loaded when a step needs it. The order of the steps is that of one product.
+
+A column and the next but one lie in the same 32 bytes. LLVM would load these once, and has no
+register to keep them in: the address of a matrix on the left is given twice, which it cannot know.
+To write each element twice, so that a column is a load and no shuffle, took longer than the
+shuffles.
 """
 
 from __future__ import annotations
@@ -42,7 +47,8 @@ from anymetal.passes.simdgroup.values import Code, Value
 _NAME = "am.matrix.products"
 _PAIR = range(2)
 _EIGHT = vector(HALF // 2, FLOAT)
-_LEFT, _RIGHT = vector(8 * HALF, FLOAT), vector(4 * HALF, FLOAT)
+_MATRIX = vector(4 * HALF, FLOAT)
+_GIVEN = 6  # addresses of the matrices of a step: those on the left twice
 _FLOAT_BYTES = 4
 _RESULT = structure(*[WIDE] * 8)
 _READ_ONLY = ("readonly", NOT_KEPT)
@@ -125,8 +131,9 @@ class Products:
         self._addresses(four, value)
 
     def _addresses(self, four: list[Product], value: Callable[[Operand], Value]) -> list[Operand]:
-        lefts = [self._left(self._floats(four[number].left, value)) for number in (0, 2)]
-        return lefts + [self._right(self._floats(four[number].right, value)) for number in (0, 1)]
+        lefts = [self._in_memory(self._floats(four[number].left, value)) for number in (0, 2)]
+        rights = [self._in_memory(self._floats(four[number].right, value)) for number in (0, 1)]
+        return lefts + lefts + rights
 
     def _floats(
         self, operands: Iterable[Operand], value: Callable[[Operand], Value]
@@ -157,30 +164,11 @@ class Products:
                 elements[str(call.result)] = self._matrices.rounded(element, call.type)
         return elements
 
-    def _left(self, matrix: list[Operand]) -> Operand:
-        """In memory: of both parts and both halves, even lanes twice, then odd ones."""
-
-        def doubled() -> Operand:
-            code = self._code
-            pieces = [
-                code.picked(part, [half * HALF + (lane & ~1) + odd for lane in range(HALF)])
-                for part in matrix
-                for half in _PAIR
-                for odd in _PAIR
-            ]
-            return code.concatenated(pieces)
-
-        return self._in_memory(("left", *matrix), doubled)
-
-    def _right(self, matrix: list[Operand]) -> Operand:
-        return self._in_memory(("right", *matrix), lambda: self._code.concatenated(matrix))
-
-    def _in_memory(self, key: tuple[object, ...], whole: Callable[[], Operand]) -> Operand:
-        code = self._code
+    def _in_memory(self, matrix: list[Operand]) -> Operand:
+        code, key = self._code, ("in memory", *matrix)
         if key not in code.kept:
-            written = whole()
-            place = code.variable(written.type, align=64)
-            code.store(written, place)
+            place = code.variable(_MATRIX, align=64)
+            code.store(code.concatenated(matrix), place)
             code.kept[key] = place
         return code.kept[key]
 
@@ -188,7 +176,7 @@ class Products:
 def _definition(name: str, steps: int) -> Function:
     """Sums of four products in registers, the matrices by their addresses; four sums out."""
     sums = [Parameter(WIDE, f"%c{number}") for number in range(8)]
-    matrices = [Parameter(PTR, f"%m{number}", _READ_ONLY) for number in range(4 * steps)]
+    matrices = [Parameter(PTR, f"%m{number}", _READ_ONLY) for number in range(_GIVEN * steps)]
     signature = Signature(
         name,
         _RESULT,
@@ -213,8 +201,8 @@ class _Products(Builder):
             for part in _PAIR
             for half in _PAIR
         }
-        for start in range(0, len(matrices), 4):
-            self._add(sums, matrices[start : start + 2], matrices[start + 2 : start + 4])
+        for start in range(0, len(matrices), _GIVEN):
+            self._add(sums, matrices[start : start + 4], matrices[start + 4 : start + _GIVEN])
         result = poison(_RESULT)
         for place in range(8):
             low, high = (sums[place // 2, place % 2, half] for half in _PAIR)
@@ -229,18 +217,19 @@ class _Products(Builder):
         rights: list[Operand],
     ) -> None:
         for k in range(SIDE):
-            columns = [[self._column(left, half, k) for half in _PAIR] for left in lefts]
+            here = lefts[2:] if k // 2 % 2 else lefts[:2]
+            columns = [[self._column(left, half, k) for half in _PAIR] for left in here]
             rows = [[self._row(right, part, k) for part in _PAIR] for right in rights]
             for (number, part, half), before in list(sums.items()):
                 factors = [columns[number // 2][half], rows[number % 2][part], before]
                 sums[number, part, half] = self.call(HALF_TYPE, FMA.name, factors)
 
     def _column(self, left: Operand, half: int, k: int) -> Operand:
-        """Column `k` of four rows: its elements lie side by side, each of them twice."""
-        piece = (k % 2 * 2 + half) * 2 + k // 2 % 2
-        start = piece * HALF + k // 4 * (HALF // 2)
+        """Column `k` of four rows, each of its elements in all lanes of its row."""
+        start = (k % 2 * 2 + half) * HALF + k // 4 * (HALF // 2)
         eight = self.load(_EIGHT, self.offset(left, start * _FLOAT_BYTES), align=32)
-        return self.shuffle(eight, poison(_EIGHT), [*range(HALF // 2)] * 2)
+        places = [lane - lane % 2 + k // 2 % 2 for lane in range(HALF // 2)]
+        return self.shuffle(eight, poison(_EIGHT), places * 2)
 
     def _row(self, right: Operand, part: int, k: int) -> Operand:
         place = self.offset(right, (part * 2 + k // 4) * HALF * _FLOAT_BYTES)

@@ -1,6 +1,6 @@
-"""A simdgroup that waits at barriers: it returns there, and goes on from there when called again.
+"""A simdgroup that waits at barriers: it leaves there, and goes on from there in its next turn.
 
-What is live at a barrier is written to the simdgroup's frame before it returns, and read when it
+What is live at a barrier is written to the simdgroup's frame before it leaves, and read when it
 goes on. LLVM's coroutines would do the same from four copies of the whole kernel, which took a
 fifth of the time of compiling one.
 """
@@ -23,6 +23,7 @@ from anymetal.ir import (
 from anymetal.machine.layout import WAIT_BITS, Wait
 from anymetal.passes.simdgroup.abreast import run_abreast
 from anymetal.passes.simdgroup.lasting import Named, waits, what_lasts
+from anymetal.passes.simdgroup.turns import take_turns
 
 _FRAME = Operand(PTR, "%am.frame")
 _START = "am.start"
@@ -81,7 +82,8 @@ def stride_of(frame_size: int) -> int:
 
 
 def make_resumable(function: Function, types: Layout, *, in_memory: bool = False) -> int:
-    """Gives the function its frame as a further parameter; returns how many bytes that has.
+    """Makes the function one of all simdgroups of a threadgroup, which has a further parameter, the
+    frames (turns.py); returns how many bytes a frame has.
 
     `in_memory`: whatever outlasts a wait lies in the frame all the time, and is not moved; nothing
     is copied for several simdgroups.
@@ -110,6 +112,7 @@ def make_resumable(function: Function, types: Layout, *, in_memory: bool = False
             entry.alloca(kind, name=variable)
     if lasting.values:
         _make_variables(blocks, lasting.values)
+    _forget(blocks[0], lasting.unset)
     entry.made += machine
     this = function.parameters[1].operand()
     _finish(blocks, this)
@@ -137,8 +140,10 @@ def make_resumable(function: Function, types: Layout, *, in_memory: bool = False
     entry.switch(entry.load(I32, this, align=4), _START, resumed)
     function.blocks = [Block(function.entry.label, entry.made), *blocks]
     function.signature.parameters.append(Parameter(PTR, _FRAME.text, ("noalias",)))
+    stride = stride_of(frame.size)
     if not in_memory:
-        run_abreast(function, types, stride_of(frame.size))
+        run_abreast(function, types, stride)
+    take_turns(function, stride)
     return frame.size
 
 
@@ -169,6 +174,14 @@ def _make_variables(blocks: list[Block], values: dict[str, Type]) -> None:
                 result = Operand(instruction.type, str(instruction.result))
                 build.store(result, Operand(PTR, _variable(result.text)))
         block.instructions = build.made
+
+
+def _forget(start: Block, unset: list[Named]) -> None:
+    """Tells LLVM that variables are not the former simdgroup's, which had its turn before."""
+    build = Builder(str)
+    for name, kind in unset:
+        build.store(Operand(kind, "undef"), Operand(PTR, name))
+    start.instructions[:0] = build.made
 
 
 def _variable(name: str) -> str:

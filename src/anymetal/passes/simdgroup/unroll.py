@@ -8,6 +8,7 @@ order in registers (rows in memory.py).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
 from anymetal.ir import I64, Block, Builder, Function, Instruction, Operand, Parts, i64
@@ -32,11 +33,12 @@ class _Counted:
 def unroll_rows(function: Function, analysis: Analysis) -> bool:
     """Whether there was such a loop."""
     found = False
+    outside = _Users(function)
     for block in function.blocks:
         loop = _counted(block)
-        if loop is None or _is_seen_outside(function, block):
+        if loop is None or not any(_is_in_row(i, loop, analysis) for i in block.instructions):
             continue
-        if any(_is_in_row(i, loop, analysis) for i in block.instructions):
+        if not outside.see_into(block):
             along = {str(i.result) for i in block.instructions if _steps_along(i, loop, analysis)}
             block.instructions = _four_turns(function, loop, along)
             found = True
@@ -65,16 +67,24 @@ def _counted(block: Block) -> _Counted | None:
     return loop if _is_whole(loop) else None
 
 
-def _is_seen_outside(function: Function, block: Block) -> bool:
-    """Whether another block uses what a turn begins with."""
-    phis = {phi.result for phi in block.phis}
-    return any(
-        name in phis
-        for other in function.blocks
-        if other is not block
-        for instruction in other.instructions
-        for name in instruction.names
-    )
+class _Users:
+    """Which blocks use a value; looked up when somebody asks. What is unrolled keeps its users."""
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+
+    @cached_property
+    def _labels(self) -> dict[str, set[str]]:
+        labels: dict[str, set[str]] = {}
+        for block in self._function.blocks:
+            for instruction in block.instructions:
+                for name in instruction.names:
+                    labels.setdefault(name, set()).add(block.label)
+        return labels
+
+    def see_into(self, block: Block) -> bool:
+        """Whether another block uses what a turn begins with."""
+        return any(self._labels.get(str(phi.result), set()) - {block.label} for phi in block.phis)
 
 
 def _is_plain(instruction: Instruction) -> bool:

@@ -123,9 +123,21 @@ class Wide:
             self._scatter(self._joined(kind, values), pointers, align, mask)
             return
         whole = fours.joined(code, values)
-        for lane, place in enumerate(self._each(pointers, mask)):
-            start = lane * fours.FOUR
-            code.store(code.picked(whole, range(start, start + fours.FOUR)), place, align)
+
+        def quick() -> None:
+            for number, piece in enumerate(fours.pieces_of(code, whole)):
+                place = code.extract_element(pointers, i64(number * _IN_PIECE))
+                code.store(piece, place, align)
+
+        def slow() -> None:
+            for lane, place in enumerate(self._each(pointers, mask)):
+                start = lane * fours.FOUR
+                code.store(code.picked(whole, range(start, start + fours.FOUR)), place, align)
+
+        if mask is None:
+            code.either(self._in_fours(pointers), quick, slow)
+        else:
+            slow()
 
     # ---- 16 bytes ----------------------------------------------------------------------------
 

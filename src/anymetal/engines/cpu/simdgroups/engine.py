@@ -51,6 +51,11 @@ _PASSES: tuple[Pass, ...] = (replace_suspends, drop_group_loop)
 _IN_A_ROW = GroupShape(WIDTH, complete=True)
 ANYHOW = GroupShape(0)
 _NO_LENGTHS = (0,) * THREADGROUP_ARGUMENTS
+# Lines of IR. A kernel that is longer with its loops unrolled keeps them as they are.
+_LONGEST_UNROLLED = 20_000
+# A kernel that is very long itself takes the reference engine seconds too: its vector code may have
+# so many times as many instructions, whatever the limit is.
+_TIMES_AS_LONG = 6
 
 
 class SimdgroupEngine:
@@ -95,13 +100,16 @@ class SimdgroupEngine:
         run(module, _PASSES)
         split = split_position_loads(module)
         ir = jit.normalised(str(module), combine=split, unroll=unroll)
+        if unroll and ir.count("\n") > _LONGEST_UNROLLED:
+            ir = jit.normalised(str(module), combine=split, unroll=False)
         if observe is not None:
             module = parse(ir)
             observe(module)
             strip_metadata(module)
             ir = str(module)
         metadata["engine"] = self.name
-        metadata["heaviest"] = HEAVIEST_ON_DEMAND if patient else HEAVIEST
+        heaviest = HEAVIEST_ON_DEMAND if patient else HEAVIEST
+        metadata["heaviest"] = max(heaviest, _TIMES_AS_LONG * ir.count("\n"))
         return ir, metadata
 
     def load(self, payload: bytes, metadata: dict[str, Any]) -> SimdgroupExecutable:

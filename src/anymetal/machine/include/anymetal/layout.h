@@ -8,7 +8,6 @@ constexpr unsigned AM_THREADGROUP_ARGUMENTS = 31u;
 constexpr unsigned AM_MAX_THREADS = 1024u;
 constexpr unsigned AM_WAIT_BITS = 4u;
 constexpr unsigned AM_WAIT_MASK = 15u;
-constexpr unsigned AM_AHEAD = 2147483648u;
 constexpr unsigned AM_SCOPE_SHIFT = 12u;
 
 // What a thread waits for when it suspends. Kept in the low bits of `am_thread::site`.
