@@ -105,6 +105,35 @@ def test_accesses_name_their_memory(sample: Compiler) -> None:
     assert "st.global.v4.b32" in ptx
 
 
+HINTS = (
+    HEAD
+    + """
+#if __has_include(<anymetal/ahead.h>)
+#include <anymetal/ahead.h>
+#endif
+kernel void hinted(device const uint4* x, device uint4* y, uint i [[thread_position_in_grid]]) {
+  uint words[4];
+  anymetal_fetch_ahead(x + i + 64);
+  anymetal_read_once(words, x + i);
+  y[i] = uint4(words[0], words[1], words[2], words[3]) + 1;
+}
+"""
+)
+
+
+def test_hints_about_memory_are_the_hardwares(tmp_path: Path) -> None:
+    ptx = built(Compiler(Source(HINTS)), "hinted").ptx
+    assert "prefetch.global.L2" in ptx
+    assert "ld.global.nc.L1::no_allocate.L2::256B.v4.b32" in ptx
+    assemble(ptx, tmp_path, "sm_80")
+
+
+def test_cpus_take_no_notice_of_hints() -> None:
+    x, y = torch.arange(256, dtype=torch.int32), torch.zeros(256, dtype=torch.int32)
+    compile_shader(HINTS).hinted(x, y, threads=64)
+    assert torch.equal(y, x + 1)
+
+
 FUNCTIONS = (
     HEAD
     + """
