@@ -9,6 +9,7 @@ import struct
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nvidia
@@ -19,7 +20,7 @@ from anymetal import compile_shader
 from anymetal.engines import choose, registry
 from anymetal.engines.compiler import Compiler
 from anymetal.engines.contract import PLAIN
-from anymetal.engines.cuda import launcher, messages
+from anymetal.engines.cuda import driver, launcher, messages
 from anymetal.engines.cuda.block import Block, block_of
 from anymetal.engines.cuda.executable import CudaExecutable
 from anymetal.errors import EngineError, LimitError
@@ -371,6 +372,23 @@ def test_bindings_are_filled_as_the_driver_reads_them() -> None:
     assert int(function) == 0x1000
     assert ctypes.c_uint64.from_address(arguments).value == 0x3000
     assert not extra
+
+
+@pytest.mark.parametrize(("said", "asked"), [("", [0, 1024]), ("512", [512])])
+def test_kernels_that_name_their_threads_have_registers_for_so_many(
+    monkeypatch: pytest.MonkeyPatch, said: str, asked: list[int]
+) -> None:
+    attribute = f", max_total_threads_per_threadgroup({said})" if said else ""
+    text = f"{HEAD}[[kernel{attribute}]] void fill(device float* x [[buffer(0)]]) {{ x[0] = 1; }}"
+    loaded: list[int] = []
+
+    def load(ptx: str, name: str, device: int, *, threads: int = 0) -> SimpleNamespace:
+        loaded.append(threads)
+        return SimpleNamespace(max_threads=1024, registers=128, local_bytes=0)
+
+    monkeypatch.setattr(driver, "load", load)
+    built(Compiler(Source(text)), "fill")._load(0, 512)
+    assert loaded == asked
 
 
 def test_grid_beyond_the_driver_is_an_error(sample: Compiler) -> None:
