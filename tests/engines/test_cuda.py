@@ -9,6 +9,7 @@ import struct
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nvidia
@@ -19,7 +20,7 @@ from anymetal import compile_shader
 from anymetal.engines import choose, registry
 from anymetal.engines.compiler import Compiler
 from anymetal.engines.contract import PLAIN
-from anymetal.engines.cuda import launcher, messages
+from anymetal.engines.cuda import driver, launcher, messages
 from anymetal.engines.cuda.block import Block, block_of
 from anymetal.engines.cuda.executable import CudaExecutable
 from anymetal.errors import EngineError, LimitError
@@ -103,6 +104,35 @@ def test_accesses_name_their_memory(sample: Compiler) -> None:
     assert "ld.global.nc.v4.b32" in ptx  # x is only read
     assert re.search(r"ld\.global\.b16", ptx)  # z is written too
     assert "st.global.v4.b32" in ptx
+
+
+HINTS = (
+    HEAD
+    + """
+#if __has_include(<anymetal/ahead.h>)
+#include <anymetal/ahead.h>
+#endif
+kernel void hinted(device const uint4* x, device uint4* y, uint i [[thread_position_in_grid]]) {
+  uint words[4];
+  anymetal_fetch_ahead(x + i + 64);
+  anymetal_read_once(words, x + i);
+  y[i] = uint4(words[0], words[1], words[2], words[3]) + 1;
+}
+"""
+)
+
+
+def test_hints_about_memory_are_the_hardwares(tmp_path: Path) -> None:
+    ptx = built(Compiler(Source(HINTS)), "hinted").ptx
+    assert "prefetch.global.L2" in ptx
+    assert "ld.global.nc.L1::no_allocate.L2::256B.v4.b32" in ptx
+    assemble(ptx, tmp_path, "sm_80")
+
+
+def test_cpus_take_no_notice_of_hints() -> None:
+    x, y = torch.arange(256, dtype=torch.int32), torch.zeros(256, dtype=torch.int32)
+    compile_shader(HINTS).hinted(x, y, threads=64)
+    assert torch.equal(y, x + 1)
 
 
 FUNCTIONS = (
@@ -342,6 +372,23 @@ def test_bindings_are_filled_as_the_driver_reads_them() -> None:
     assert int(function) == 0x1000
     assert ctypes.c_uint64.from_address(arguments).value == 0x3000
     assert not extra
+
+
+@pytest.mark.parametrize(("said", "asked"), [("", [0, 1024]), ("512", [512])])
+def test_kernels_that_name_their_threads_have_registers_for_so_many(
+    monkeypatch: pytest.MonkeyPatch, said: str, asked: list[int]
+) -> None:
+    attribute = f", max_total_threads_per_threadgroup({said})" if said else ""
+    text = f"{HEAD}[[kernel{attribute}]] void fill(device float* x [[buffer(0)]]) {{ x[0] = 1; }}"
+    loaded: list[int] = []
+
+    def load(ptx: str, name: str, device: int, *, threads: int = 0) -> SimpleNamespace:
+        loaded.append(threads)
+        return SimpleNamespace(max_threads=1024, registers=128, local_bytes=0)
+
+    monkeypatch.setattr(driver, "load", load)
+    built(Compiler(Source(text)), "fill")._load(0, 512)
+    assert loaded == asked
 
 
 def test_grid_beyond_the_driver_is_an_error(sample: Compiler) -> None:

@@ -172,7 +172,7 @@ class CudaExecutable:
     def _load(self, device: int, width: int) -> driver.Function:
         """The kernel's code for threadgroups of some width: with as many registers as it likes, or
         with fewer where a threadgroup needs that, or where two could then be in flight. A kernel
-        that says how many threads it can have at most has registers for so many."""
+        that says how many threads it can have at most has registers for so many, and no fewer."""
         declared = self.max_threads_per_threadgroup
         tells = driver.REGISTERS // declared <= _MOST_REGISTERS and declared < MAX_GROUP_SIZE
         chosen = self._loaded_for(device, declared if tells else 0)
@@ -182,6 +182,8 @@ class CudaExecutable:
             if width > chosen.max_threads:
                 raise LimitError(f"{self.name}: no code for threadgroups of {width} threads")
         alone = 2 * width * chosen.registers > driver.REGISTERS
+        if tells:
+            return chosen
         if alone and width >= _WIDE and 2 * width <= driver.REGISTERS // _FEWEST_REGISTERS:
             together = self._loaded_for(device, 2 * dealt)
             if together.local_bytes - chosen.local_bytes <= _FEW_SPILLED:

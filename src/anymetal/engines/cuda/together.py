@@ -22,7 +22,7 @@ _SAME_FOR_ALL = (HERE, "llvm.nvvm.vote.", "llvm.nvvm.redux.sync.")
 _LANES = {_SHUFFLE: 0, "llvm.nvvm.vote.": 0, "llvm.nvvm.bar.warp.sync": 0, "llvm.nvvm.redux.": 1}
 _LANE_BITS = 5
 _LANES_OF_ALL = 1 << _LANE_BITS
-_MANY = 16  # collectives for which a copy of the code is worth its length
+_MANY = 8  # collectives for which a copy of the code is worth its length
 _END = ""  # stands behind every block that ends the function
 
 

@@ -134,8 +134,7 @@ template <typename T, typename N, uint held_elements, uint width>
   typename Raw::type held[accesses];
 #pragma unroll
   for (uint i = 0; i < accesses; ++i) held[i] = Raw::load(x + first + i * 32 * width);
-  // Differences are taken from something near the mean: that of as many elements as lanes.
-  const float shift = N::centred ? lanes_sum(float(x[lane])) * (1.0f / 32.0f) : 0.0f;
+  const float shift = near_mean<N>(x);
   float2 squares = float2(0.0f), sum = squares;
   float4 values[parts], w[parts], b[parts];
 #pragma unroll
@@ -148,11 +147,10 @@ template <typename T, typename N, uint held_elements, uint width>
       if constexpr (N::centred) sum = (sum + v.xy) + v.zw;
     }
   }
-  float sums[2] = {squares.x + squares.y, sum.x + sum.y};
+  float sums[2] = {squares.x + squares.y, sum.x + sum.y};  // without a mean, the second stays 0
   exchange_team_sums<count>(sums, team, scratch);
-  const float mean = N::centred ? sums[1] / float(columns) : 0.0f;
-  const float variance = fma(-mean, mean, sums[0] / float(columns));
-  const float reciprocal = rsqrt(max(variance, 0.0f) + sizes.eps);
+  const float share = fast::divide(1.0f, float(columns)), mean = sums[1] * share;
+  const float reciprocal = quick_reciprocal(sums[0] * share, mean, sizes.eps);
   // Elements of 16 bits are not so near to each other that a difference would lose what they show.
   const float offset = -(shift + mean) * reciprocal;
 #pragma unroll

@@ -5,6 +5,7 @@
 // (g - mean(g) - n mean(g n)) / deviation; rms has no mean(g). The moments are computed again,
 // which costs no memory. Each row's are kept (shift, mean, 1 / deviation) for the sums over rows.
 #include "shared/moments.h"
+#include "shared/row_gradients.h"
 
 constant constexpr uint kept_moments = 3;
 
@@ -118,172 +119,11 @@ template <typename T, typename N, bool alone, bool sums, uint held_elements, uin
   }
 }
 
-// What a thread has of a row of x and of the gradient, as it lies in memory: elements of 16 bits
-// take half of the registers that floats would. Past the end of a row its last elements are read
-// again, and not used. Accesses of a simdgroup stand side by side, so that a thread's are a fixed
-// distance apart: one address is enough.
-template <typename T, typename N, uint accesses, uint width>
-struct RowInMemory {
-  using Raw = Lying<T, width>;
-  using Some = Access<width>;
-  typename Raw::type x[accesses];
-  typename Raw::type gradient[accesses];
-  float shift;
-
-  static uint first(thread const Team& team) {
-    return (team.simd * accesses * 32 + team.lane) * width;
-  }
-
-  template <bool whole>
-  void fetch(device const T* row_x, device const T* row_gradient, uint columns,
-             thread const Team& team) thread {
-#pragma unroll
-    for (uint i = 0; i < accesses; ++i) {
-      const uint place = first(team) + i * 32 * width;
-      const uint at = whole ? place : min(place, columns - width);
-      x[i] = Raw::load(row_x + at);
-      gradient[i] = Raw::load(row_gradient + at);
-    }
-    // Differences are taken from something near the mean, where it is taken away: the mean of as
-    // many elements as lanes. One of them that is far from all others moves it little.
-    shift = 0.0f;
-    if constexpr (N::centred) {
-      shift = lanes_sum(float(row_x[min(team.lane, columns - 1)])) * (1.0f / 32.0f);
-    }
-  }
-
-  void read(thread float4* differences, thread float4* dy, uint i) const thread {
-    Raw::read(differences, x[i]);
-    Raw::read(dy, gradient[i]);
-    if constexpr (N::centred) {
-#pragma unroll
-      for (uint part = 0; part < Some::parts; ++part) differences[part] -= shift;
-    }
-  }
-
-  // The same without taking `shift` away, where elements have 16 bits: they are not so near to each
-  // other that this would matter in what is linear in them. `zero` is 0, which a compiler must not
-  // know: it would keep what was read before, as floats.
-  void read_again(thread float4* values, thread float4* dy, uint i, uint zero) const thread {
-    if constexpr (sizeof(T) == 4) return read(values, dy, i);
-    Raw::read(values, Raw::changed(x[i], zero));
-    Raw::read(dy, Raw::changed(gradient[i], zero));
-  }
-  float shift_left() const thread { return sizeof(T) == 4 ? 0.0f : shift; }
-};
-
-// weights_at, for weights that mostly have no offset: `plain` ones are there, and have none.
-template <typename N, uint width, bool plain, typename T>
-inline void plain_weights_at(thread float4* found, device const T* weight, uint row, uint i,
-                             constant Sizes& sizes) {
-  if (!plain && !sizes.has_weight) return Access<width>::fill(found, 1.0f);
-  parameters<N, width>(found, weight, row, i, sizes);
-  if (plain || sizes.offset == 0.0f) return;
-#pragma unroll
-  for (uint part = 0; part < Access<width>::parts; ++part) found[part] += sizes.offset;
-}
-
-// The gradient of x as a sum of multiples: of g, of x or its difference from a shift, and of 1.
-// What is normalised is that x times `reciprocal`, plus `normal_offset`.
-struct Multiples {
-  float reciprocal;
-  float normal_offset;
-  float of_difference;
-  float constant_part;
-};
-
-// From the sums over a row of squared differences, of g times differences, of differences and of g:
-// the last two of centred norms only. `shift` is what x has been left with of its own.
-template <typename N>
-inline Multiples multiples_of(thread const float* sums, float shift, float columns, float eps) {
-  const float mean = N::centred ? sums[2] / columns : 0.0f;
-  const float gradient_mean = N::centred ? sums[3] / columns : 0.0f;
-  const float variance = fma(-mean, mean, sums[0] / columns);
-  const float reciprocal = rsqrt(max(variance, 0.0f) + eps);
-  const float product_mean = fma(-mean, gradient_mean, sums[1] / columns);
-  const float of_difference = -product_mean * reciprocal * reciprocal * reciprocal;
-  const float whole_mean = shift + mean;
-  return {reciprocal, -whole_mean * reciprocal, of_difference,
-          -fma(gradient_mean, reciprocal, whole_mean * of_difference)};
-}
-
-inline float2 with_products(float2 sum, float4 a, float4 b) {
-  return fma(a.zw, b.zw, fma(a.xy, b.xy, sum));
-}
-
-// One row: the gradient of x, and what it gives to the sums of the threadgroup. Barriers are what
-// rows wait for, and registers: all that is needed of a row is summed up in one pass, and weights
-// are read again. They are not const, since a compiler that knew that they stay as they are would
-// keep them instead. In a `whole` row every thread has all its accesses, and there is a weight and
-// nothing else: loads that no branch holds up are on their way at once. `weight`, `extra` and
-// `x_gradient` begin with what is the thread's.
-template <typename N, bool biases, bool whole, uint width, typename T, uint accesses>
-inline void add_row(thread const RowInMemory<T, N, accesses, width>& here,
-                    thread float4* weight_sums, thread float4* bias_sums, device T* weight,
-                    device const T* extra, device T* x_gradient, uint row, constant Sizes& sizes,
-                    thread const Team& team, threadgroup float* scratch) {
-  using Some = Access<width>;
-  constexpr uint parts = Some::parts, count = N::centred ? 4 : 2;
-  const uint columns = sizes.columns, left = columns - min(columns, here.first(team));
-  float4 values[parts], dy[parts], w[parts];
-  float2 squares = float2(0.0f), products = squares, sum = squares, gradient_sum = squares;
-#pragma unroll
-  for (uint i = 0; i < accesses; ++i) {
-    const uint at = i * 32 * width;
-    if (!whole && at >= left) break;
-    if (whole) simdgroup_barrier(mem_flags::mem_none);
-    plain_weights_at<N, width, whole>(w, weight, row, at, sizes);
-    here.read(values, dy, i);
-#pragma unroll
-    for (uint part = 0; part < parts; ++part) {
-      const float4 g = dy[part] * w[part];
-      squares = with_products(squares, values[part], values[part]);
-      products = with_products(products, g, values[part]);
-      if constexpr (N::centred) {
-        sum = (sum + values[part].xy) + values[part].zw;
-        gradient_sum = (gradient_sum + g.xy) + g.zw;
-      }
-    }
-  }
-  float sums[4] = {squares.x + squares.y, products.x + products.y, sum.x + sum.y,
-                   gradient_sum.x + gradient_sum.y};
-  exchange_team_sums<count>(sums, team, scratch);
-  const Multiples multiples = multiples_of<N>(sums, here.shift_left(), float(columns), sizes.eps);
-
-#pragma unroll
-  for (uint i = 0; i < accesses; ++i) {
-    const uint at = i * 32 * width;
-    if (!whole && at >= left) break;
-    plain_weights_at<N, width, whole>(w, weight, row, at, sizes);
-    here.read_again(values, dy, i, N::centred ? sizes.spatial : 0);
-#pragma unroll
-    for (uint part = 0; part < parts; ++part) {
-      const uint j = i * parts + part;
-      const float4 normal =
-          fma(values[part], float4(multiples.reciprocal), float4(multiples.normal_offset));
-      weight_sums[j] = fma(dy[part], normal, weight_sums[j]);
-      if constexpr (biases) bias_sums[j] += dy[part];
-      const float4 rest =
-          fma(values[part], float4(multiples.of_difference), float4(multiples.constant_part));
-      values[part] = fma(dy[part] * w[part], float4(multiples.reciprocal), rest);
-    }
-    if (!whole && sizes.has_other) {
-      float4 other[parts];
-      Some::load(other, extra + at);
-#pragma unroll
-      for (uint part = 0; part < parts; ++part) values[part] += other[part];
-    }
-    Some::store(x_gradient + at, values);
-  }
-}
-
-// No more, so that a thread may have as many registers as a row and its sums need.
-constant constexpr uint most_block_threads = 512;
-
 // The same with `sums`, for rows that divide into accesses of `width` elements. Threadgroups take
 // rows by turns, so that none has more than one more than another. `biases`: their sums too.
-// `whole` rows also follow each other.
-template <typename T, typename N, bool biases, bool whole, uint held_elements, uint width>
+// `whole` rows also follow each other, and `together` of them are taken at a time.
+template <typename T, typename N, bool biases, bool whole, uint together, uint held_elements,
+          uint width>
 [[kernel, max_total_threads_per_threadgroup(most_block_threads)]] void norm_blocks_backward(
     device const T* gradient [[buffer(0)]], device const T* extra [[buffer(1)]],
     device const T* x [[buffer(2)]], device T* weight [[buffer(3)]],
@@ -294,7 +134,11 @@ template <typename T, typename N, bool biases, bool whole, uint held_elements, u
     uint simdgroups [[simdgroups_per_threadgroup]]) {
   using Some = Access<width>;
   constexpr uint accesses = held_elements / width, parts = Some::parts, all = accesses * parts;
-  constexpr uint places = (N::centred ? 4 : 2) * most_simdgroups;
+  constexpr uint places = together * RowSums<N>::count * most_block_simdgroups;
+  // Two sums and 32 elements of x and of the gradient, as floats, would be all registers.
+  constexpr bool keeps = !(biases && sizeof(T) == 4 && held_elements == 32);
+  // What of the next rows is asked for, and when: as was fastest on an H200.
+  constexpr bool late = together == 2 || !N::centred;
   threadgroup float scratch[2 * places];  // for rows by turns
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   const uint columns = sizes.columns;
@@ -302,18 +146,26 @@ template <typename T, typename N, bool biases, bool whole, uint held_elements, u
 #pragma unroll
   for (uint i = 0; i < all; ++i) weight_sums[i] = bias_sums[biases ? i : 0] = float4(0.0f);
 
-  RowInMemory<T, N, accesses, width> here;
-  const uint first = here.first(team);
-  const uint turns = (sizes.rows - group.y + sizes.blocks - 1) / sizes.blocks;
+  RowInMemory<T, N, accesses, width, keeps> here[together];
+  const uint first = here[0].first(team);
+  const uint turns = (sizes.rows / together - group.y + sizes.blocks - 1) / sizes.blocks;
   for (uint turn = 0; turn < turns; ++turn) {
-    const uint row = group.y + turn * sizes.blocks;
+    const uint row = (group.y + turn * sizes.blocks) * together;
     const long at = long(row) * columns;
-    here.template fetch<whole>(x + (whole ? at : row * sizes.x),
-                               gradient + (whole ? at : row * sizes.gradient), columns, team);
-    add_row<N, biases, whole, width>(here, weight_sums, bias_sums, weight + first,
-                                     extra + row * sizes.other + first,
-                                     x_gradient + (whole ? at : row * sizes.x_gradient) + first,
-                                     row, sizes, team, scratch + turn % 2 * places);
+#pragma unroll
+    for (uint r = 0; r < together; ++r)
+      here[r].template fetch<whole>(x + (whole ? at + r * columns : row * sizes.x),
+                                    gradient + (whole ? at + r * columns : row * sizes.gradient),
+                                    columns, team);
+    NextRows<T> next = {x, gradient, 0};
+    if (whole && sizeof(T) == 2 && turn + 1 < turns) {
+      const long from = at + long(sizes.blocks) * together * columns;
+      next = {x + from, gradient + from, late ? together * columns : columns / 2};
+    }
+    add_rows<N, biases, whole, late, together, width>(
+        here, weight_sums, bias_sums, weight + first, extra + row * sizes.other + first,
+        x_gradient + (whole ? at : row * sizes.x_gradient) + first, row, sizes, next, team,
+        scratch + turn % 2 * places);
   }
 #pragma unroll
   for (uint i = 0; i < accesses; ++i) {
@@ -469,25 +321,6 @@ template <typename T, uint width>
     W::store(sums + long(sizes.blocks + in_grid.y) * sizes.columns + column, bias);
 }
 
-// Those of the bias alone.
-template <typename T, uint width>
-[[kernel]] void bias_sums(device const T* gradient [[buffer(0)]], device float* sums [[buffer(1)]],
-                          constant Sizes& sizes [[buffer(2)]],
-                          uint2 in_grid [[thread_position_in_grid]]) {
-  using Some = Access<width>;
-  constexpr uint parts = Some::parts;
-  const uint column = in_grid.x * width, first = in_grid.y * sizes.block;
-  const uint end = min(first + sizes.block, sizes.rows);
-  typename Some::type total[parts], dy[parts];
-  Some::fill(total, 0.0f);
-  for (uint row = first; row < end; ++row) {
-    Some::load(dy, gradient + row * sizes.gradient + column);
-#pragma unroll
-    for (uint part = 0; part < parts; ++part) total[part] += dy[part];
-  }
-  Some::store(sums + long(in_grid.y) * sizes.columns + column, total);
-}
-
 // Sums over the places of a channel, a simdgroup each. Tensors are dense.
 template <typename T, uint width>
 [[kernel]] void channel_sums(device const T* gradient [[buffer(0)]],
@@ -592,23 +425,32 @@ template <typename T>
   NORM_INSTANCE("parameter_sums_" #T, parameter_sums<T>) \
   NORM_INSTANCE("shared_parameter_sums_" #T, shared_parameter_sums<T>)
 // 16 bytes an access.
-#define BLOCKS(name, N, biases, held, word, width, T)                  \
-  NORM_INSTANCE(name "_blocks_" #held "_whole_" word #T,               \
-                norm_blocks_backward<T, N, biases, true, held, width>) \
-  NORM_INSTANCE(name "_blocks_" #held "_" word #T,                     \
-                norm_blocks_backward<T, N, biases, false, held, width>)
+#define BLOCKS(name, N, biases, held, word, width, T)                     \
+  NORM_INSTANCE(name "_blocks_" #held "_whole_" word #T,                  \
+                norm_blocks_backward<T, N, biases, true, 1, held, width>) \
+  NORM_INSTANCE(name "_blocks_" #held "_" word #T,                        \
+                norm_blocks_backward<T, N, biases, false, 1, held, width>)
 #define BLOCKS_OF_EACH(held, word, width, T)                                    \
   BLOCKS("rms_norm_backward_weight_sums", Rms, false, held, word, width, T)     \
   BLOCKS("layer_norm_backward_weight_sums", Layer, false, held, word, width, T) \
   BLOCKS("layer_norm_backward_sums", Layer, true, held, word, width, T)
 #define BLOCKS_OF_TYPE(word, width, T) \
   BLOCKS_OF_EACH(16, word, width, T)   \
-  BLOCKS_OF_EACH(32, word, width, T)   \
-  NORM_INSTANCE("bias_sums_" word #T, bias_sums<T, width>)
+  BLOCKS_OF_EACH(32, word, width, T)
+// Two rows at a time.
+#define PAIR(name, N, biases, T)                  \
+  NORM_INSTANCE(name "_blocks_16_pairs_vec8_" #T, \
+                norm_blocks_backward<T, N, biases, true, 2, 16, 8>)
+#define PAIRS(T)                                           \
+  PAIR("rms_norm_backward_weight_sums", Rms, false, T)     \
+  PAIR("layer_norm_backward_weight_sums", Layer, false, T) \
+  PAIR("layer_norm_backward_sums", Layer, true, T)
 
 BLOCKS_OF_TYPE("vec4_", 4, float)
 BLOCKS_OF_TYPE("vec8_", 8, half)
 BLOCKS_OF_TYPE("vec8_", 8, bfloat)
+PAIRS(half)
+PAIRS(bfloat)
 
 NORMS_OF_TYPE(float)
 NORMS_OF_TYPE(half)

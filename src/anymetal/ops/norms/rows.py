@@ -255,23 +255,15 @@ class Norm:
         variants.record(self.operator.name, x.dtype, plan.strategy, width)
         held = _held_of_blocks(plan)
         whole = weight is not None and not sizes.has_other and self._follow([inputs[0], inputs[2]])
-        form_of_row = "_whole" if whole and sizes.columns == held * plan.team else ""
-        apart = sizes.has_bias and sizes.columns >= values["bias_apart"]
-        assert found.sums is not None
-        of_weight = found.sums[: sizes.blocks * sizes.columns] if apart else found.sums
-        words = "sums" if sizes.has_bias and not apart else "weight_sums"
-        name = f"{self.kind}_backward_{words}_blocks_{held}{form_of_row}"
+        whole = whole and sizes.columns == held * plan.team
+        pairs = whole and sizes.rows % 2 == 0 and held == values.get("pairs_held")
+        form_of_rows = "_pairs" if pairs else "_whole" if whole else ""
+        words = "sums" if sizes.has_bias else "weight_sums"
+        name = f"{self.kind}_backward_{words}_blocks_{held}{form_of_rows}"
         _kernel(BACKWARD, name, width, x)(
-            grad, extra, x, x if weight is None else weight, dx, of_weight, sizes,
+            grad, extra, x, x if weight is None else weight, dx, found.sums, sizes,
             **replace(plan, rows=sizes.blocks).shape,
         )  # fmt: skip
-        if apart:
-            threads = (sizes.columns // width, sizes.blocks)
-            group_size = choice_for(self.operator, x, "columns").group_size
-            _kernel(BACKWARD, "bias_sums", width, x)(
-                grad, found.sums[of_weight.numel() :], sizes,
-                threads=threads, group_size=group_shape(threads, group_size),
-            )  # fmt: skip
 
     def _gradient(
         self,

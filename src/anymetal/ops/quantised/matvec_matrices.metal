@@ -11,11 +11,13 @@
 // products a group at a time. (Of an infinite activation comes a NaN.)
 #include <metal_simdgroup_matrix>
 
+#include "shared/ahead.h"
 #include "shared/matrix_lanes.h"
 #include "shared/packed.h"
 
 constant constexpr uint rows_of_threadgroup = 16;
 constant constexpr uint most_simdgroups = 16;
+constant constexpr uint most_threads = 512;  // so many that a thread has registers for two blocks
 constant constexpr uint block_columns = Packed<4>::columns;
 // Of activations of a block, and what matrices at its end reach behind it.
 constant constexpr uint room = block_columns + 64;
@@ -49,38 +51,30 @@ struct Words {
   uint4 of[2][2];
 };
 
-// What a simdgroup needs of a block.
+// What a simdgroup needs of a block, as it lies in memory: two scales a word. A scale that were
+// taken out when it is loaded would be waited for before the next load.
 template <typename S, uint groups>
 struct Part {
   Words words;
   uint4 activations;  // eight neighbours
-  vec<S, groups> scales[2];
-};
-// Eight scales are two vectors.
-template <typename S>
-struct Part<S, 8> {
-  Words words;
-  uint4 activations;
-  vec<S, 4> scales[4];
-};
+  uint scales[2][groups / 2];
 
-template <typename S, uint groups>
-inline float scale_of(thread const Part<S, groups>& part, uint row, uint group) {
-  return float(part.scales[row][group]);
-}
-template <typename S>
-inline float scale_of(thread const Part<S, 8>& part, uint row, uint group) {
-  return float(part.scales[row * 2 + group / 4][group % 4]);
-}
-template <typename S, uint groups>
-inline void load_scales(thread Part<S, groups>& part, uint row, device const S* scales) {
-  part.scales[row] = *reinterpret_cast<device const vec<S, groups>*>(scales);
-}
-template <typename S>
-inline void load_scales(thread Part<S, 8>& part, uint row, device const S* scales) {
-  part.scales[row * 2] = *reinterpret_cast<device const vec<S, 4>*>(scales);
-  part.scales[row * 2 + 1] = *reinterpret_cast<device const vec<S, 4>*>(scales + 4);
-}
+  void load_scales(uint row, device const S* from) thread {
+    if constexpr (groups == 2) {
+      scales[row][0] = *reinterpret_cast<device const uint*>(from);
+    } else {
+#pragma unroll
+      for (uint i = 0; i < groups / 4; ++i) {
+        const uint2 four = reinterpret_cast<device const uint2*>(from)[i];
+        scales[row][2 * i] = four.x;
+        scales[row][2 * i + 1] = four.y;
+      }
+    }
+  }
+  float scale(uint row, uint group) const thread {
+    return float(as_type<vec<S, 2>>(scales[row][group / 2])[group % 2]);
+  }
+};
 
 // Where a lane's rows begin.
 template <typename T, typename S, typename Offset>
@@ -96,9 +90,9 @@ struct Rows {
     for (uint r = 0; r < 2; ++r) {
 #pragma unroll
       for (uint half_of_row = 0; half_of_row < 2; ++half_of_row)
-        part.words.of[r][half_of_row] =
-            *reinterpret_cast<device const uint4*>(words[r] + block * 32 + half_of_row * 16);
-      load_scales(part, r, scales[r] + block * groups);
+        part.words.of[r][half_of_row] = read_once(
+            reinterpret_cast<device const uint4*>(words[r] + block * 32) + half_of_row * 4);
+      part.load_scales(r, scales[r] + block * groups);
     }
     part.activations = *reinterpret_cast<device const uint4*>(x + block * block_columns);
   }
@@ -200,7 +194,7 @@ inline void add_groups(thread float2& totals, thread const Part<S, groups>& part
                        thread const Rows<T, S, Offset>& rows, uint block) {
   Sums<T, Kind::shifted> sums;
   add_chunks<g * chunks, (g + 1) * chunks>(sums, codes, staged, one);
-  const float2 scales(scale_of(part, 0, g), scale_of(part, 1, g));
+  const float2 scales(part.scale(0, g), part.scale(1, g));
   totals = fma(sums.results(), scales, totals);
   if (Kind::shifted) {
 #pragma unroll
@@ -215,7 +209,7 @@ inline void add_groups(thread float2& totals, thread const Part<S, groups>& part
 
 // `chunks` of 32 weights are a group. Rows have whole blocks.
 template <typename T, typename S, typename Kind, uint chunks>
-[[kernel]] void matvec_matrices(
+[[kernel, max_total_threads_per_threadgroup(most_threads)]] void matvec_matrices(
     device const T* x [[buffer(0)]], device const uint* words [[buffer(1)]],
     device const S* scales [[buffer(2)]],
     device const typename Kind::template Offset<S>* offsets [[buffer(3)]],

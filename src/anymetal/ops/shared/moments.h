@@ -129,6 +129,23 @@ inline float shift_of(device const T* x, thread const Team& team) {
   return simd_broadcast_first(team.lane == 0 ? float(*x) : 0.0f);
 }
 
+// Something near the mean of a row, which differences are taken from before squares are: the mean
+// of its first eight elements, which every thread reads. One of them that is far from all others
+// moves it little, and the deviation more.
+template <typename N, typename T>
+inline float near_mean(device const T* x) {
+  if constexpr (!N::centred) return 0.0f;
+  float4 some[2];
+  Access<8>::load(some, x);
+  return sum_of(some[0] + some[1]) * 0.125f;
+}
+
+// The reciprocal deviation of a row from its mean square and its mean, of differences that are
+// small.
+inline float quick_reciprocal(float mean_square, float mean, float eps) {
+  return fast::rsqrt(fast::max(fma(-mean, mean, mean_square), 0.0f) + eps);
+}
+
 // Welford's running mean and sum of squared differences; without a mean, the sum of squares.
 template <typename N, typename V>
 struct Running {

@@ -48,11 +48,11 @@ inline float lanes_sum(float value) {
   return value;
 }
 
-// Several sums at once, which take the place of a thread's own values: `count` is 1, 2 or 4. Lanes
-// whose numbers differ in one bit exchange the half of their values that is the other's, so that
-// few values are exchanged. `scratch` has `count` places for each simdgroup; the next sums of the
-// team must use others.
-template <uint count>
+// Several sums at once, which take the place of a thread's own values: `count` is 1, 2, 4 or 8.
+// Lanes whose numbers differ in one bit exchange the half of their values that is the other's, so
+// that few values are exchanged. `scratch` has `count` places for each simdgroup, of which there
+// are at most `most`; the next sums of the team must use others.
+template <uint count, uint most = most_simdgroups>
 inline void exchange_team_sums(thread float* values, thread const Team& team,
                                threadgroup float* scratch) {
   float own = own_sum<count, 32>(values, team.lane);
@@ -60,7 +60,7 @@ inline void exchange_team_sums(thread float* values, thread const Team& team,
   threadgroup_barrier(mem_flags::mem_threadgroup);
   own = 0.0f;
 #pragma unroll
-  for (uint i = 0; i < count; ++i) {
+  for (uint i = 0; i < (count * most + 31) / 32; ++i) {
     const uint at = i * 32 + team.lane;
     if (at < team.simdgroups * count) own += scratch[at];
   }

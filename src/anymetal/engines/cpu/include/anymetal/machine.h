@@ -48,3 +48,9 @@ AM_INLINE unsigned am_lane() { return am_self()->lane; }
 AM_INLINE unsigned am_simdgroup_index() { return am_self()->index / AM_SIMD_WIDTH; }
 
 AM_INLINE bool am_is_first_thread() { return am_self()->index == 0; }
+
+// Hints that a CPU has no use for: it fetches what follows in memory by itself.
+AM_INLINE void am_fetch_ahead(const void*) {}
+AM_INLINE void am_read_once(unsigned (&words)[4], const void* from) {
+  __builtin_memcpy(words, from, sizeof(words));
+}

@@ -57,3 +57,15 @@ template <class T, class U>
 AM_INLINE void am_store_initial(T&, const U& value) {
   am_initial_value(&value);
 }
+
+// The line at `from` is fetched into the L2 cache.
+AM_INLINE void am_fetch_ahead(const void* from) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+}
+
+// 16 bytes that leave no line in the L1 cache; what follows them comes into the L2 cache as well.
+AM_INLINE void am_read_once(unsigned (&words)[4], const void* from) {
+  asm("ld.global.nc.L1::no_allocate.L2::256B.v4.b32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+      : "l"(from));
+}

@@ -1,0 +1,13 @@
+// Hints about device memory: an extension of Metal, which other compilers lack.
+//
+//   #if __has_include(<anymetal/ahead.h>)
+//   #include <anymetal/ahead.h>
+//   #endif
+//
+// anymetal_fetch_ahead(from): what lies around this place, up to the cache's line, will be read
+// soon. anymetal_read_once(words, from): 16 bytes at a multiple of 16, which nobody writes during
+// the launch and nobody reads again, go to an array of four uint. Nothing but time depends on
+// either; CPUs take no notice.
+#pragma once
+#define anymetal_fetch_ahead(from) am_fetch_ahead(from)
+#define anymetal_read_once(words, from) am_read_once(words, from)
