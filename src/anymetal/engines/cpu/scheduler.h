@@ -57,7 +57,7 @@ struct GroupState {
       place_simdgroup(s);
       threads[s].site = AM_THREADGROUP_BARRIER;  // number 0: its start
     }
-    while (kernel(buffers, threads, frames)) {
+    while (kernel(buffers, threads, frames.start)) {
     }
   }
 
