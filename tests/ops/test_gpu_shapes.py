@@ -118,6 +118,7 @@ def test_logits_in_eights(dtype: torch.dtype) -> None:
         ("rms_norm", 1096, {"block_held": 32}, FP32),
         ("rms_norm", 1024, {"block_held": 32}, BF16),
         ("layer_norm", 1024, {"block_held": 16, "pairs_held": 16}, BF16),
+        ("layer_norm", 1024, {"block_held": 32, "sums_held": 32}, BF16),
         ("rms_norm", 1024, {"block_held": 16, "pairs_held": 16}, FP16),
     ],
 )

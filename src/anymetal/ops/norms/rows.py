@@ -257,8 +257,9 @@ class Norm:
         whole = weight is not None and not sizes.has_other and self._follow([inputs[0], inputs[2]])
         whole = whole and sizes.columns == held * plan.team
         pairs = whole and sizes.rows % 2 == 0 and held == values.get("pairs_held")
-        form_of_rows = "_pairs" if pairs else "_whole" if whole else ""
         words = "sums" if sizes.has_bias else "weight_sums"
+        long = whole and sizes.has_bias and held == values.get("sums_held")
+        form_of_rows = "_pairs" if pairs else "_long" if long else "_whole" if whole else ""
         name = f"{self.kind}_backward_{words}_blocks_{held}{form_of_rows}"
         _kernel(BACKWARD, name, width, x)(
             grad, extra, x, x if weight is None else weight, dx, found.sums, sizes,
