@@ -17,7 +17,6 @@ from anymetal.ir import (
     array,
     boolean,
     i32,
-    i64,
     poison,
     zero,
 )
@@ -25,8 +24,6 @@ from anymetal.passes.simdgroup.facts import WIDTH
 from anymetal.passes.simdgroup.values import Code, Value, vector_type
 
 Each = Callable[[list[Operand]], Operand]
-_WORD = 8  # bytes
-_SINGLE = 4  # bytes of an element that is read alone
 
 
 class Serial:
@@ -101,26 +98,12 @@ class Serial:
         return place
 
     def elements(self, vector: Operand) -> Iterator[Operand]:
-        """The elements of a vector, which goes to memory now; each is read when it is asked for.
-
-        Small ones are read some at a time: two reads for each update of memory take longer than the
-        update.
-        """
-        place = self._put(vector)
-        return self._elements(place, vector.type)
-
-    def _elements(self, place: Operand, whole: Type) -> Iterator[Operand]:
-        code, kind = self._code, whole.scalar
+        """The elements of a vector, which goes to memory now; each is read when it is asked for."""
+        code, place, whole = self._code, self._put(vector), vector.type
         assert isinstance(whole, Vector)
-        size = code.types.size(kind)
-        if size >= _SINGLE:
-            for number in range(whole.count):
-                yield code.load(kind, code.moved(place, number * size))
-            return
-        for start in range(0, whole.count * size, _WORD):
-            word = code.load(I64, code.moved(place, start))
-            for bits in range(0, 8 * _WORD, 8 * size):
-                yield code.cast("trunc", code.lshr(word, i64(bits)) if bits else word, kind)
+        size = code.types.size(whole.scalar)
+        places = (code.moved(place, number * size) for number in range(whole.count))
+        return (code.load(whole.scalar, each) for each in places)
 
     def _taker(self, operand: Value) -> Callable[[Operand], Operand]:
         """How to get one lane's value; vectors are put into memory before the loop, where a lane
