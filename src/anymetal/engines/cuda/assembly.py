@@ -77,7 +77,7 @@ class Line:
 
     def with_address(self, address: Address) -> Line:
         """The same instruction with its first address replaced."""
-        return Line(_ADDRESS.sub(str(address).replace("\\", r"\\"), self.text, count=1))
+        return Line(_ADDRESS.sub(str(address), self.text, count=1))
 
 
 def lines_of(text: str) -> list[Line]:
