@@ -119,6 +119,22 @@ def test_what_stands_beside_a_copy_decides(between: str, behind: str, moves: boo
     assert ("cp.async" in copy_by_themselves(text)) is moves
 
 
+TWO = """
+	ld.global.nc.v4.b32 	{%r1, %r2, %r3, %r4}, [%rd1];
+	st.shared.v4.b32 	[%rd2], {%r1, %r2, %r3, %r4};
+	BETWEEN
+	ld.global.nc.v4.b32 	{%r5, %r6, %r7, %r8}, [%rd1+16];
+	st.shared.v4.b32 	[%rd2+16], {%r5, %r6, %r7, %r8};
+	barrier.sync 	0;
+"""
+
+
+@pytest.mark.parametrize(("between", "count"), [("", 2), ("add.s64 %rd2, %rd2, -16;", 0)])
+def test_two_copies_go_to_places_of_their_own(between: str, count: int) -> None:
+    made = copy_by_themselves(TWO.replace("BETWEEN", between))
+    assert made.count("cp.async.cg") == count
+
+
 # --- banks ----------------------------------------------------------------------------------------
 
 

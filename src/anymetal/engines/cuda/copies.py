@@ -86,7 +86,9 @@ def _copies(lines: list[Line], before: range, uses: dict[str, int]) -> list[_Cop
             loads[tuple(line.results)] = place
         elif line.is_shared and not line.opcode.startswith(_MATRICES):
             copy = _copy(lines, loads, place, uses)
-            if copy is not None and all(_apart(copy, other) for other in found):
+            moved = definitions(lines[found[0].store : place]) if found else {}
+            is_apart = copy is not None and all(_apart(copy, other) for other in found)
+            if copy is not None and is_apart and copy.target.base not in moved:
                 found.append(copy)
             elif found:
                 return []

@@ -134,7 +134,7 @@ template <typename T, typename N, uint held_elements, uint width>
   typename Raw::type held[accesses];
 #pragma unroll
   for (uint i = 0; i < accesses; ++i) held[i] = Raw::load(x + first + i * 32 * width);
-  const float shift = near_mean<N>(x);
+  const float shift = near_mean<N>(x, lane);
   float2 squares = float2(0.0f), sum = squares;
   float4 values[parts], w[parts], b[parts];
 #pragma unroll

@@ -130,11 +130,13 @@ inline float shift_of(device const T* x, thread const Team& team) {
 }
 
 // Something near the mean of a row, which differences are taken from before squares are: the mean
-// of its first eight elements, which every thread reads. One of them that is far from all others
-// moves it little, and the deviation more.
+// of as many elements as lanes, or, where elements have 16 bits and show less, of the first eight,
+// which every thread reads. One of them that is far from all others moves it little, and the
+// deviation more.
 template <typename N, typename T>
-inline float near_mean(device const T* x) {
+inline float near_mean(device const T* x, uint lane) {
   if constexpr (!N::centred) return 0.0f;
+  if constexpr (sizeof(T) == 4) return lanes_sum(float(x[lane])) * (1.0f / 32.0f);
   float4 some[2];
   Access<8>::load(some, x);
   return sum_of(some[0] + some[1]) * 0.125f;
