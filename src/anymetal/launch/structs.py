@@ -7,14 +7,18 @@ struct. What can be decided once a kernel is: a launch pays for one `Struct.pack
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
+import operator
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from math import prod
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy
 import torch
 
 from anymetal.engines.choose import checking_target
@@ -25,6 +29,11 @@ from anymetal.nouns import Argument, Field, Source
 from anymetal.store.cache import default_store, digest_of
 from anymetal.store.fingerprint import fingerprint
 
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+    from _typeshed import DataclassInstance
+
 _CODES = {
     **{"bool": "?", "char": "b", "signed char": "b", "uchar": "B", "short": "h", "ushort": "H"},
     **{"int": "i", "uint": "I", "long": "q", "ulong": "Q", "half": "e", "float": "f"},
@@ -32,6 +41,11 @@ _CODES = {
 }
 _TYPE = re.compile(rf"(?:packed_)?({'|'.join(_CODES)})([234])?(?:x([234]))?")
 _WORD_BYTES = 8
+_KEPT_READERS = 64
+# What packing values that do not fit a struct raises.
+_WRONG = (KeyError, AttributeError, TypeError, ValueError, OverflowError, struct.error)
+
+_Reader = Callable[[Any], tuple[Any, ...]]
 
 
 class Layout:
@@ -42,9 +56,13 @@ class Layout:
         self._argument = argument
         self._members = [_Member(field) for field in argument.fields]
         self._names = [field.name for field in argument.fields]
-        self._is_flat = all(member.is_plain for member in self._members)
+        self._is_simple = all(member.is_simple for member in self._members)
+        self._rows = tuple((i, m.extents[0]) for i, m in enumerate(self._members) if m.is_row)
+        self._flags = tuple(i for i, m in enumerate(self._members) if m.is_flag)
+        self._readers: dict[type, _Reader | None] = {}
         padded = -(-argument.element_size // _WORD_BYTES) * _WORD_BYTES
         self._struct = struct.Struct(_format(list(self._leaves(self._members, 0, "")), padded))
+        self._bytes = struct.Struct(f"{padded}s")
         self._words = struct.Struct(f"<{padded // _WORD_BYTES}q")
 
     def pack(self, values: Any) -> bytes:
@@ -56,15 +74,80 @@ class Layout:
             data = values.packed[self] = self._pack(values)
         return data
 
+    def write(self, memory: ctypes.Array[ctypes.c_char], place: int, values: Any) -> bool:
+        """Writes the bytes of a dict or a dataclass to a place. False, and part of it may be
+        written, for other values and for wrong ones: `pack` takes them, or says what is wrong."""
+        try:
+            numbers = self._numbers(values)
+            if numbers is not None:
+                self._struct.pack_into(memory, place, *numbers)
+                return True
+        except _WRONG:
+            return False
+        data = self.usual(values)
+        if data is None:
+            return False
+        self._bytes.pack_into(memory, place, data)
+        return True
+
+    def usual(self, values: Any) -> bytes | None:
+        """The bytes of a dict or a dataclass; None for other values and for wrong ones."""
+        kind = type(values)
+        if kind is not dict and kind is not Fixed and not _is_dataclass(kind):
+            return None
+        try:
+            return self.pack(values)
+        except _WRONG:
+            return None
+
+    def _numbers(self, values: Any) -> Sequence[Any] | None:
+        """The numbers of a simple struct in the order of memory; None where it is another one, or
+        values by name of another kind than dicts and dataclasses."""
+        kind = type(values)
+        try:
+            read = self._readers[kind]
+        except KeyError:
+            read = self._new_reader(kind)
+        if read is None or (kind is dict and len(values) != len(self._names)):
+            return None
+        numbers = read(values)
+        for index in self._flags:
+            if type(numbers[index]) is not bool:
+                return None
+        return self._unrolled(numbers) if self._rows else numbers
+
+    def _unrolled(self, numbers: Sequence[Any]) -> Sequence[Any] | None:
+        """Vectors and arrays of numbers become their elements."""
+        unrolled: list[Any] = []
+        start = 0
+        for index, length in self._rows:
+            row = numbers[index]
+            if len(row) != length:
+                return None
+            unrolled += numbers[start:index]
+            unrolled += row
+            start = index + 1
+        unrolled += numbers[start:]
+        return unrolled
+
+    def _new_reader(self, kind: type) -> _Reader | None:
+        read = _reader(kind, self._names) if self._is_simple else None
+        if len(self._readers) >= _KEPT_READERS:
+            self._readers.clear()
+        self._readers[kind] = read
+        return read
+
     def _pack(self, values: Any) -> bytes:
+        with contextlib.suppress(*_WRONG):  # what is wrong is said below
+            numbers = self._numbers(values)
+            if numbers is not None:
+                return self._struct.pack(*numbers)
         named = as_mapping(values)
         if isinstance(values, Struct) or is_record(values):
             self._check_declared(values)
         try:
-            if self._is_flat and len(named) == len(self._names):
-                return self._struct.pack(*[named[name] for name in self._names])
             return self._struct.pack(*_flattened(self._members, named, []))
-        except (KeyError, TypeError, ValueError, OverflowError, struct.error):
+        except _WRONG:
             self._explain(self._members, named, "")
             raise
 
@@ -168,6 +251,8 @@ class _Member:
         unusual = scalar in ("bool", "bfloat") or bool(self.enumerators)
         self.is_plain = bool(self.code) and not self.extents and not unusual
         self.is_row = bool(self.code) and len(self.extents) == 1 and not unusual
+        self.is_flag = scalar == "bool" and not self.extents and not self.enumerators
+        self.is_simple = self.is_plain or self.is_row or self.is_flag
 
     def __str__(self) -> str:
         return self.field.type + "".join(f"[{extent}]" for extent in self.field.shape)
@@ -188,6 +273,30 @@ class _Member:
         """Whether a value is of the right kind, if perhaps too large."""
         floating = self.scalar in ("half", "float", "bfloat")
         return isinstance(value, int | float if floating else int) and self.scalar != "bool"
+
+
+def _reader(kind: type, names: Sequence[str]) -> _Reader | None:
+    """What takes the values with some names from a dict, or from a dataclass that has these fields
+    and no other way to tell them; None for other types."""
+    if kind is dict:
+        return _several(operator.itemgetter, names)
+    told = issubclass(kind, Mapping | ctypes.Structure | numpy.void) or hasattr(kind, "_asdict")
+    if told or not _is_dataclass(kind) or {field.name for field in fields(kind)} != set(names):
+        return None
+    return _several(operator.attrgetter, names)
+
+
+def _is_dataclass(kind: type) -> TypeGuard[type[DataclassInstance]]:
+    return hasattr(kind, "__dataclass_fields__") and not issubclass(kind, torch.Tensor)
+
+
+def _several(getter: Callable[..., Any], names: Sequence[str]) -> _Reader:
+    """A getter gives a tuple only where it has several names."""
+    if len(names) > 1:
+        several: _Reader = getter(*names)
+        return several
+    single = [getter(name) for name in names]
+    return lambda values: tuple([get(values) for get in single])
 
 
 def _format(leaves: Sequence[tuple[int, int, str]], size: int) -> str:
