@@ -55,6 +55,18 @@ def test_collectives_need_whole_simdgroups() -> None:
     assert "48 threads; simdgroup functions are used, so it must be a multiple of 32" in str(fault)
 
 
+def test_group_size_is_judged_again_where_it_is_another_one(
+    kernels: dict[str, GuardedKernel],
+) -> None:
+    total, x, sizes = kernels["total"], torch.zeros(64), [32, 2]
+    for fine in (64, 64, (32, 2), (32, 2), sizes, sizes):
+        total(x, threads=64 if fine == 64 else (32, 2), group_size=fine)
+    sizes[0] = 31
+    for odd in (sizes, 64.0, (32, 2.0), 48, True):
+        with pytest.raises(LimitError, match="total: group_size is"):
+            total(x, threads=64, group_size=odd)
+
+
 def test_index_range() -> None:
     huge = torch.empty(1).expand(2**31)
     check_index_range("k", torch.zeros(3), torch.empty(1).expand(2**31 - 1))

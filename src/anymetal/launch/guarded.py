@@ -40,6 +40,7 @@ class Watch:
 
 
 _watches: list[Watch] = []
+_Tensor = torch.Tensor
 
 INDEX_LIMIT = 2**31  # kernels count the elements of a tensor with 32 bits
 
@@ -81,6 +82,7 @@ class GuardedKernel:
         limit = int(getattr(kernel, "max_threads_per_threadgroup", MAX_GROUP_SIZE))
         self._limit = min(limit, MAX_GROUP_SIZE)
         self._collectives = uses_simdgroups(kernel)
+        self._judged: Any = None  # the last group size that was fine, where it cannot change
 
     def __call__(self, *args: Any, **keywords: Any) -> None:
         self._check(args, keywords.get("group_size"))
@@ -102,13 +104,15 @@ class GuardedKernel:
 
     def _check(self, args: tuple[Any, ...], group_size: Any) -> None:
         for argument in args:
-            if isinstance(argument, torch.Tensor) and argument.numel() >= INDEX_LIMIT:
-                check_index_range(self.name, *(a for a in args if isinstance(a, torch.Tensor)))
-        if group_size is None:
+            if isinstance(argument, _Tensor) and argument.numel() >= INDEX_LIMIT:
+                check_index_range(self.name, *(a for a in args if isinstance(a, _Tensor)))
+        if group_size is self._judged or group_size is None:
             return
         fault = group_size_fault(group_size, limit=self._limit, whole_simdgroups=self._collectives)
         if fault is not None:
             raise LimitError(f"{self.name}: {fault}. Choose another in a policy file")
+        if not isinstance(group_size, list):
+            self._judged = group_size
 
     def __getattr__(self, attribute: str) -> Any:
         return getattr(self._kernel, attribute)

@@ -24,12 +24,11 @@ def group_size_fault(
 ) -> str | None:
     """What is wrong with a group size, or None. `limit` is the kernel's own; `whole_simdgroups`
     holds for kernels whose lanes exchange values."""
-    if type(group_size) is int:
-        threads = group_size
-    elif isinstance(group_size, list | tuple) and all(type(size) is int for size in group_size):
-        threads = math.prod(group_size)
-    else:
-        return f"group_size is {group_size!r}; expected an int or a sequence of ints"
+    threads = 1
+    for size in group_size if isinstance(group_size, list | tuple) else (group_size,):
+        if type(size) is not int:
+            return f"group_size is {group_size!r}; expected an int or a sequence of ints"
+        threads *= size
     if not 1 <= threads <= limit:
         return f"{_in_words(group_size, threads)}; a threadgroup has 1 to {limit}"
     if whole_simdgroups and threads % SIMDGROUP:
