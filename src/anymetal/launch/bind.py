@@ -82,7 +82,7 @@ class Binder:
         largest = max((a.element_size for a in self.buffers.values()), default=0)
         self._stride = -(-max(largest, _SLOT_BYTES) // _SLOT_BYTES) * _SLOT_BYTES
         self._frames: list[Frame] = []
-        self._layouts: dict[int, Layout] = {}
+        self.layouts: dict[int, Layout] = {}
 
     def take_frame(self) -> Frame:
         """A frame nobody else uses now; threads that launch the same kernel get one each."""
@@ -216,9 +216,9 @@ class Binder:
         argument = self.buffers.get(index)
         if argument is None or not argument.fields:
             return None
-        if index not in self._layouts:
-            self._layouts[index] = Layout(self.kernel, argument)
-        return self._layouts[index]
+        if index not in self.layouts:
+            self.layouts[index] = Layout(self.kernel, argument)
+        return self.layouts[index]
 
     def _unusual_tensor(
         self, frame: Frame, index: int, tensor: torch.Tensor, keep: list[Any]

@@ -27,6 +27,7 @@ from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Frame
 from anymetal.launch.call import Bound
 from anymetal.launch.error_buffer import ErrorBuffer, check_soon
 from anymetal.launch.shape import Extent
+from anymetal.launch.structs import Fixed
 from anymetal.nouns import Scalar
 
 _NOT_IN_METAL = frozenset((torch.float64, torch.complex128))
@@ -38,8 +39,9 @@ _FLOAT = struct.Struct("<f4x")
 _KEPT_CONSTANTS = 1024
 _KEPT_BYTES = 64 * 1024
 _KEPT_SHAPES = 4096
+_NOTHING: Any = object()  # is no argument of any call
 
-Quick = Callable[[tuple[Any, ...], int, int], bool]
+Quick = Callable[[tuple[Any, ...], "Extent | None", "Extent | None"], bool]
 
 _constants: OrderedDict[tuple[int, int, bytes], torch.Tensor] = OrderedDict()
 
@@ -54,8 +56,24 @@ class _Block:
         executable.forget(self.address)
         at = self.address + block.addresses_at
         self.addresses = (ctypes.c_uint64 * max(block.buffers, 1)).from_address(at)
-        self.launches: dict[tuple[int, int, int], ReadyLaunch] = {}
-        self.numbers: list[Any] = [None] * block.buffers  # of the last call, where it had some
+        self.launches: dict[tuple[Any, Any, int], ReadyLaunch] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Nothing that the short way has remembered holds any more: all is written again."""
+        # Values of the last call that cannot change, and that stand in their places.
+        self.values: list[Any] = [_NOTHING] * len(self.addresses)
+        # The shape of the last call as it was given, its stream, and what queues it.
+        self.threads: Any = _NOTHING
+        self.group_size: Any = _NOTHING
+        self.stream = 0
+        self.put: Any = None
+        self.function: Any = None
+
+    def remember(self, threads: Any, group_size: Any, stream: int, ready: ReadyLaunch) -> None:
+        """The shape that stands in the block, and what queues a launch of it."""
+        self.threads, self.group_size, self.stream = threads, group_size, stream
+        self.put, self.function = ready.put, ready.function
 
 
 class _CudaBinder(Binder):
@@ -99,6 +117,7 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
             for place, index in enumerate(block.values)
             if sizes[index] <= block.value_bytes
         }
+        self._constants = frozenset(i for i, a in self.binder.buffers.items() if a.is_const)
         self._blocks: list[_Block] = []
         # The shapes of calls with whole numbers, which are most; and from how many arguments on a
         # call needs no further look at them.
@@ -106,67 +125,108 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
         self._enough = BUFFER_LIMIT + 1 if self.binder.threadgroup else self.binder.required
         self.is_quick = torch.cuda.device_count() == 1 and not executable.uses_log
 
-    def quickly(self, args: tuple[Any, ...], threads: int, group_size: int) -> bool:
-        """A launch of tensors and numbers on the machine's one device (`is_quick`) in few steps:
-        what takes time in a small launch is Python. False, and nothing has happened, where there
-        is more to look at: `call` does it, and knows what is wrong."""
-        count = len(args)
-        if not self._enough <= count <= self._buffers:
+    def quickly(
+        self, args: tuple[Any, ...], threads: Extent | None, group_size: Extent | None
+    ) -> bool:
+        """A launch of tensors, numbers and structs on the machine's one device (`is_quick`) in few
+        steps: what takes time in a small launch is Python. False, and nothing has happened, where
+        there is more to look at: `call` does it, and knows what is wrong."""
+        if not self._enough <= len(args) <= self._buffers:
             return False
-        block = self._blocks.pop() if self._blocks else _Block(self.executable)
+        blocks = self._blocks
         try:
-            addresses, numbers = block.addresses, block.numbers
-            for index, argument in enumerate(args):
-                kind = type(argument)
-                if kind is _Tensor or kind is _Parameter:
-                    if (
-                        not argument.is_cuda
-                        or argument.dtype in _NOT_IN_METAL
-                        or argument.layout is not _DENSE
-                    ):
+            block = blocks.pop()
+        except IndexError:
+            block = _Block(self.executable)
+        try:
+            addresses, values, index = block.addresses, block.values, 0
+            for argument in args:
+                if argument is not values[index]:
+                    kind = type(argument)
+                    if kind is _Tensor or kind is _Parameter:
+                        if not argument.is_cuda or argument.dtype in _NOT_IN_METAL:
+                            return False
+                        try:
+                            addresses[index] = argument.data_ptr()
+                        except RuntimeError:  # other layouts than the dense one have no storage
+                            return False
+                        values[index] = _NOTHING
+                    elif not self._put(block, index, argument):
                         return False
-                    addresses[index] = argument.data_ptr()
-                    numbers[index] = None
-                elif argument is not numbers[index] and not self._put(block, index, argument):
-                    return False
-            stream = torch._C._cuda_getCurrentRawStream(0)
-            ready = block.launches.get((threads, group_size, stream))
-            if ready is None:
-                ready = self._ready(block, count, threads, group_size, stream)
-            if self.executable.written.get(block.address) is not ready.words:
-                self.executable.write_shape(block.address, ready)
-            status = ready.put()
+                index += 1  # noqa: SIM113  (`enumerate` takes 35 ns more, on an EPYC)
+            stream = driver.current(0)
+            if (
+                threads is not block.threads
+                or group_size is not block.group_size
+                or stream != block.stream
+            ) and not self._shape_block(block, threads, group_size, stream):
+                return False
+            put = block.put
+            status = put()
             if status:
-                ready.function.again(status, ready.put)
+                block.function.again(status, put)
+            return True
         finally:
-            self._blocks.append(block)
-        return True
+            blocks.append(block)
 
     def _put(self, block: _Block, index: int, argument: Any) -> bool:
-        """Writes a number to its place. It cannot change, so that the same one need not be written
-        again."""
-        kind, place = type(argument), self._places.get(index)
+        """Writes a number or a struct to its place. What cannot change is remembered, and need not
+        be written again."""
+        place, kind = self._places.get(index), type(argument)
         if place is None:
-            return False
-        if kind is int and -(2**63) <= argument < 2**63:
+            return self._put_large(block, index, argument)
+        kept = argument
+        block.values[index] = _NOTHING
+        if kind is int:
+            if not -(2**63) <= argument < 2**63:
+                return False
             _INTEGER.pack_into(block.memory, place, argument)
-        elif kind is float and abs(argument) < _LARGEST:
+        elif kind is float:
+            if not abs(argument) < _LARGEST:
+                return False
             _FLOAT.pack_into(block.memory, place, argument)
         else:
-            return False
+            layout = self.binder.layouts.get(index)  # the long way makes it, at a first call
+            if layout is None or not layout.write(block.memory, place, argument):
+                return False
+            kept = argument if kind is Fixed else _NOTHING
         block.addresses[index] = 0
-        block.numbers[index] = argument
+        block.values[index] = kept
         return True
 
-    def _ready(
-        self, block: _Block, count: int, threads: int, group_size: int, stream: int
-    ) -> ReadyLaunch:
-        grid, group, _ = self.settled(count, -1, threads, group_size, None, None)
-        ready = self.executable.prepared(grid, group, block.address, stream, 0, {})
-        if len(block.launches) >= _KEPT_SHAPES:
-            block.launches.clear()
-        block.launches[threads, group_size, stream] = ready
-        return ready
+    def _put_large(self, block: _Block, index: int, argument: Any) -> bool:
+        """A struct that is too large for the block, where the device has its bytes already."""
+        layout = self.binder.layouts.get(index)
+        if layout is None or index not in self._constants:
+            return False
+        data = layout.usual(argument)
+        known = None if data is None else _constants.get((0, driver.current(0), data))
+        if known is None:
+            return False
+        block.values[index] = _NOTHING
+        block.addresses[index] = known.data_ptr()
+        return True
+
+    def _shape_block(
+        self, block: _Block, threads: Extent | None, group_size: Extent | None, stream: int
+    ) -> bool:
+        """Another shape or stream than the last call had with this block. False where the shape is
+        unusual, or has no threads."""
+        if not _is_usual(threads, group_size):
+            return False
+        ready = block.launches.get((threads, group_size, stream))
+        if ready is None:
+            grid, group, _ = self.settled(self._buffers, -1, threads, group_size, None, None)
+            if 0 in grid:
+                return False
+            ready = self.executable.prepared(grid, group, block.address, stream, 0, {})
+            if len(block.launches) >= _KEPT_SHAPES:
+                block.launches.clear()
+            block.launches[threads, group_size, stream] = ready
+        if self.executable.written.get(block.address) is not ready.words:
+            self.executable.write_shape(block.address, ready)
+        block.remember(threads, group_size, stream, ready)
+        return True
 
     def call(
         self,
@@ -218,7 +278,7 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
 
     def _bind(self, block: _Block, args: tuple[Any, ...], casts: Casts, keep: list[Any]) -> int:
         """Fills the block; returns the first tensor's size, -1 without one."""
-        block.numbers[:] = [None] * len(block.numbers)
+        block.forget()
         if len(args) > BUFFER_LIMIT:
             raise LimitError(
                 f"{self.name}: {len(args)} arguments, but a kernel takes at most {BUFFER_LIMIT}"
@@ -274,9 +334,7 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
             self.binder.give_back(frame)
 
     def _on_device(self, index: int, data: bytes, keep: list[Any]) -> torch.Tensor:
-        buffer = self.binder.buffers.get(index)
-        unchanging = buffer is not None and buffer.is_const and len(data) <= _KEPT_BYTES
-        if not unchanging:
+        if index not in self._constants or len(data) > _KEPT_BYTES:
             made = _copied(data)
             keep.append(made)
             return made
@@ -295,6 +353,19 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
         if index < self._buffers:
             block.addresses[index] = errors.data_ptr()
         return errors
+
+
+def _is_usual(threads: Any, group_size: Any) -> bool:
+    """Whether a shape is whole numbers, more than 0, or tuples of them. Other numbers can be equal
+    to them and are refused, so that their types are looked at before a known shape is."""
+    if type(threads) is type(group_size) is int:
+        return bool(threads > 0)
+    if not type(threads) is type(group_size) is tuple:
+        return False
+    for size in threads + group_size:  # noqa: SIM110  (a generator takes twice the time)
+        if type(size) is not int:
+            return False
+    return True
 
 
 _unused_errors: list[torch.Tensor] = []

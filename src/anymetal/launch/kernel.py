@@ -37,13 +37,12 @@ Lengths = dict[int, int]
 class Kernel:
     """One kernel, ready to be called: positional argument i is `[[buffer(i)]]`."""
 
-    _quickly: Quick | None = None  # for `cuda` tensors, after a first call of the long way
-
     def __init__(self, name: str, constants: Mapping[str, Scalar], compiler: AnyCompiler) -> None:
         self.name = name
         self.constants = dict(constants)
         self._compiler = compiler
         self._checked: dict[tuple[bool, int], CheckedKernel] = {}
+        self._quickly: Quick | None = None  # for `cuda` tensors, after a call of the long way
         # Compiled now, so that errors are met here: what a call would run.
         check = active()
         self._known: BoundKernel | CudaKernel
@@ -140,16 +139,15 @@ class Kernel:
         With tensors of the virtual mps device it may be queued, and errors it reports wait for the
         next synchronisation, as on a Mac. With `cuda` tensors it is queued on the current stream.
         """
+        quickly = self._quickly
         if (
-            self._quickly is not None
-            and type(threads) is type(group_size) is int
-            and threads > 0
+            quickly is not None
             and arg_casts is None
             and error_buf_idx is None
             and threadgroup_memory is None
             and not runners
             and not checks
-            and self._quickly(args, threads, group_size)
+            and quickly(args, threads, group_size)
         ):
             return
         other = runner()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -42,10 +43,12 @@ def _library() -> ctypes.CDLL:
     raise EngineError(f"NVIDIA's driver is not here: none of {', '.join(names)} can be loaded")
 
 
-def current(device: int) -> int:
-    """torch's current stream on a device."""
-    stream: int = torch._C._cuda_getCurrentRawStream(device)
-    return stream
+def _no_stream(device: int) -> int:
+    raise EngineError(f"this build of torch has no CUDA, and no stream of device {device}")
+
+
+# torch's current stream on a device: its own function, since every launch asks.
+current: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _no_stream)
 
 
 def enter(device: int) -> None:
