@@ -239,7 +239,10 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
         threadgroup_memory: Mapping[int, int] | None,
     ) -> None:
         """Binds, checks and queues a launch."""
-        block = self._blocks.pop() if self._blocks else _Block(self.executable)
+        try:
+            block = self._blocks.pop()
+        except IndexError:  # other threads have them all
+            block = _Block(self.executable)
         try:
             keep: list[Any] = []
             elements = self._bind(block, args, arg_casts, keep)
