@@ -394,7 +394,7 @@ def _histogram(data: Tensor) -> Thunk:
 
     def run() -> Tensor:
         counts = torch.zeros(256, dtype=torch.int32, device=data.device)
-        kernel(data, counts, data.numel(), threads=132 * 2 * 1024, group_size=1024)
+        kernel(data, counts, data.numel(), threads=132 * 2 * 512, group_size=512)
         return counts
 
     return run

@@ -28,13 +28,16 @@ kernel void histogram(device const uint4* data [[buffer(0)]],
   threadgroup_barrier(mem_flags::mem_threadgroup);
 
   const uint vectors = size / 16;
+  constexpr uint loads = 4;  // on their way at once
   uint index = in_grid;
-  for (; index + threads < vectors; index += 2 * threads) {
-    const uint4 first = data[index], second = data[index + threads];
-    count(bins + lane, first);
-    count(bins + lane, second);
+  for (; index + (loads - 1) * threads < vectors; index += loads * threads) {
+    uint4 some[loads];
+#pragma unroll
+    for (uint i = 0; i < loads; ++i) some[i] = data[index + i * threads];
+#pragma unroll
+    for (uint i = 0; i < loads; ++i) count(bins + lane, some[i]);
   }
-  if (index < vectors) count(bins + lane, data[index]);
+  for (; index < vectors; index += threads) count(bins + lane, data[index]);
   threadgroup_barrier(mem_flags::mem_threadgroup);
 
   for (uint bin = in_group; bin < BINS; bin += group_size) {

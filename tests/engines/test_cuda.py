@@ -101,7 +101,7 @@ def test_accesses_name_their_memory(sample: Compiler) -> None:
     ptx = built(sample, "rows", {"twice": True}).ptx
     kinds = set(re.findall(r"\b(?:ld|st)\.(\w+)", ptx))
     assert kinds == {"global", "shared", "param"}, kinds
-    assert "ld.global.nc.v4.b32" in ptx  # x is only read
+    assert "ld.global.nc.L2::cache_hint.v4.b32" in ptx  # x is only read
     assert re.search(r"ld\.global\.b16", ptx)  # z is written too
     assert "st.global.v4.b32" in ptx
 
@@ -116,7 +116,7 @@ kernel void hinted(device const uint4* x, device uint4* y, uint i [[thread_posit
   uint words[4];
   anymetal_fetch_ahead(x + i + 64);
   anymetal_read_once(words, x + i);
-  y[i] = uint4(words[0], words[1], words[2], words[3]) + 1;
+  anymetal_write_once(y + i, words[0] + 1, words[1] + 1, words[2] + 1, words[3] + 1);
 }
 """
 )
@@ -126,6 +126,8 @@ def test_hints_about_memory_are_the_hardwares(tmp_path: Path) -> None:
     ptx = built(Compiler(Source(HINTS)), "hinted").ptx
     assert "prefetch.global.L2" in ptx
     assert "ld.global.nc.L1::no_allocate.L2::256B.v4.b32" in ptx
+    assert "createpolicy.fractional.L2::evict_first.b64" in ptx
+    assert "st.global.L2::cache_hint.v4.b32" in ptx
     assemble(ptx, tmp_path, "sm_80")
 
 

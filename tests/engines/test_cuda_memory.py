@@ -1,4 +1,4 @@
-"""Threadgroup memory on an NVIDIA GPU: copies that run by themselves, rows spread over banks."""
+"""Memory on an NVIDIA GPU: copies that run by themselves, rows spread over banks, what is kept."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from anymetal.engines.cuda.assembly import lines_of
 from anymetal.engines.cuda.banks import rows_share_banks, spread_over_banks
 from anymetal.engines.cuda.copies import copy_by_themselves
 from anymetal.engines.cuda.executable import CudaExecutable
+from anymetal.engines.cuda.keeping import keep_what_is_read
 from anymetal.nouns import Source
 
 # Two buffers of 16 rows, STRIDE elements apart: one is filled while the other is multiplied.
@@ -211,3 +212,48 @@ def test_variables_have_whole_lines() -> None:
 def test_memory_that_cannot_be_followed_stays(line: str) -> None:
     text = f"{line}\n\tst.shared.b32 \t[%rd2], %r1;\n"
     assert spread_over_banks(text) == text
+
+
+STREAM = """
+#include <metal_stdlib>
+using namespace metal;
+
+kernel void doubled(device const float4* x, device float4* y, uint i [[thread_position_in_grid]]) {
+  y[i] = x[i] + x[i + 1];
+}
+kernel void counted(device const uint4* x, device atomic_uint* y,
+                    uint i [[thread_position_in_grid]]) {
+  atomic_fetch_add_explicit(y, x[i].x + x[i].y + x[i].z + x[i].w, memory_order_relaxed);
+}
+kernel void in_place(device float4* x, uint i [[thread_position_in_grid]]) { x[i] *= 2; }
+"""
+HINTED = "ld.global.nc.L2::cache_hint.v4.b32"
+KEPT = "createpolicy.fractional.L2::evict_last.b64"
+
+
+def streamed(kernel: str) -> CudaExecutable:
+    made = Compiler(Source(STREAM)).compile(kernel, {}, PLAIN, "cuda-sm80")
+    assert isinstance(made, CudaExecutable)
+    return made
+
+
+def test_what_is_read_stays_longer_than_what_is_written() -> None:
+    found = streamed("doubled")
+    assert found.ptx.count(HINTED) == 2
+    assert found.ptx.count(KEPT) == 1
+    assert found.ptx.index(KEPT) < found.ptx.index(HINTED)
+    assert not assemble(found, "sm_80").said
+
+
+@pytest.mark.parametrize("kernel", ["counted", "in_place"])
+def test_kernels_that_only_read_or_change_have_no_hints(kernel: str) -> None:
+    assert "cache_hint" not in streamed(kernel).ptx
+
+
+def test_loads_of_other_functions_lack_the_policy() -> None:
+    load = "\tld.global.nc.v4.b32 \t{%r1, %r2, %r3, %r4}, [%rd1];"
+    function = f".func other()\n{{\n{load}\n}}\n"
+    entry = f".visible .entry am_entry()\n{{\n{load}\n\tst.global.b32 \t[%rd2], %r1;\n}}"
+    found = keep_what_is_read(function + entry)
+    assert found.startswith(function)
+    assert found.count(HINTED) == 1

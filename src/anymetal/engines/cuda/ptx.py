@@ -8,6 +8,7 @@ from anymetal.engines.cpu import jit
 from anymetal.engines.cuda.banks import rows_share_banks, spread_over_banks
 from anymetal.engines.cuda.catch_up import catch_up
 from anymetal.engines.cuda.copies import copy_by_themselves
+from anymetal.engines.cuda.keeping import keep_what_is_read
 from anymetal.engines.cuda.matrices import CALLS, lower_matrices
 from anymetal.engines.cuda.target import ENTRY, PTX_VERSION, TRIPLE
 from anymetal.engines.cuda.together import HERE, name_all_lanes
@@ -72,4 +73,6 @@ def ptx(ir: str, processor: str) -> str:
             builder = llvm.create_pass_builder(machine, _options())
             run_passes(builder.getModulePassManager(), module, builder)
             text = copy_by_themselves(str(machine.emit_assembly(module)))
-    return spread_over_banks(text) if any(map(rows_share_banks, row_distances)) else text
+    if any(map(rows_share_banks, row_distances)):
+        text = spread_over_banks(text)
+    return keep_what_is_read(text)

@@ -137,6 +137,7 @@ template <typename T, typename N, bool biases, bool whole, uint together, uint h
   constexpr uint places = together * RowSums<N>::count * most_block_simdgroups;
   // Two sums and 32 elements of x and of the gradient, as floats, would be all registers.
   constexpr bool keeps = !(biases && sizeof(T) == 4 && held_elements == 32);
+  constexpr uint kept_x = keeps ? accesses : accesses - 2, kept_gradient = keeps ? accesses : 0;
   // What of the next rows is asked for, and when: as was fastest on an H200.
   constexpr bool late = together == 2 || !N::centred;
   threadgroup float scratch[2 * places];  // for rows by turns
@@ -146,21 +147,28 @@ template <typename T, typename N, bool biases, bool whole, uint together, uint h
 #pragma unroll
   for (uint i = 0; i < all; ++i) weight_sums[i] = bias_sums[biases ? i : 0] = float4(0.0f);
 
-  RowInMemory<T, N, accesses, width, keeps> here[together];
+  RowInMemory<T, N, accesses, width, kept_x, kept_gradient> here[together];
   const uint first = here[0].first(team);
   const uint turns = (sizes.rows / together - group.y + sizes.blocks - 1) / sizes.blocks;
   for (uint turn = 0; turn < turns; ++turn) {
     const uint row = (group.y + turn * sizes.blocks) * together;
     const long at = long(row) * columns;
 #pragma unroll
-    for (uint r = 0; r < together; ++r)
-      here[r].template fetch<whole>(x + (whole ? at + r * columns : row * sizes.x),
-                                    gradient + (whole ? at + r * columns : row * sizes.gradient),
-                                    columns, team);
-    NextRows<T> next = {x, gradient, 0};
-    if (whole && sizeof(T) == 2 && turn + 1 < turns) {
+    for (uint r = 0; r < together; ++r) {
+      device const T* row_x = x + (whole ? at + r * columns : row * sizes.x);
+      device const T* row_gradient = gradient + (whole ? at + r * columns : row * sizes.gradient);
+      if (!whole || keeps || turn == 0)
+        here[r].template fetch<whole>(row_x, row_gradient, columns, team);
+      else
+        here[r].template begin<whole>(row_x, row_gradient, columns, team);
+    }
+    NextRows<T> next = {x + at + first, gradient, 0};  // of the last rows, themselves
+    if (whole && turn + 1 < turns) {
       const long from = at + long(sizes.blocks) * together * columns;
-      next = {x + from, gradient + from, late ? together * columns : columns / 2};
+      if (!keeps)
+        next.x += from - at;
+      else if (sizeof(T) == 2)
+        next = {x + from, gradient + from, late ? together * columns : columns / 2};
     }
     add_rows<N, biases, whole, late, together, width>(
         here, weight_sums, bias_sums, weight + first, extra + row * sizes.other + first,

@@ -14,13 +14,16 @@ constant constexpr uint most_block_simdgroups = most_block_threads / 32;
 // What a thread has of a row of x and of the gradient, as it lies in memory: elements of 16 bits
 // take half of the registers that floats would. Past the end of a row its last elements are read
 // again, and not used. Accesses of a simdgroup stand side by side, so that a thread's are a fixed
-// distance apart: one address is enough. Where it keeps none of the gradient, that is read twice.
-template <typename T, typename N, uint accesses, uint width, bool keeps>
+// distance apart: one address is enough. What is not among the `kept_x` or `kept_gradient` accesses
+// is read twice.
+template <typename T, typename N, uint accesses, uint width, uint kept_x, uint kept_gradient>
 struct RowInMemory {
   using Raw = Lying<T, width>;
   using Some = Access<width>;
-  typename Raw::type x[accesses];
-  typename Raw::type gradient[keeps ? accesses : 1];
+  static constexpr constant bool keeps = kept_x == accesses && kept_gradient == accesses;
+  typename Raw::type x[kept_x];
+  typename Raw::type gradient[kept_gradient ? kept_gradient : 1];
+  device const T* row_x;
   device const T* row_gradient;
   float shift;
 
@@ -29,28 +32,41 @@ struct RowInMemory {
   }
 
   template <bool whole>
-  void fetch(device const T* row_x, device const T* row_dy, uint columns,
+  void fetch(device const T* x_of_row, device const T* gradient_of_row, uint columns,
              thread const Team& team) thread {
-    row_gradient = row_dy + first(team);
 #pragma unroll
     for (uint i = 0; i < accesses; ++i) {
       const uint place = first(team) + i * 32 * width;
       const uint at = whole ? place : min(place, columns - width);
-      x[i] = Raw::load(row_x + at);
-      if constexpr (keeps) gradient[i] = Raw::load(row_dy + at);
+      if (i < kept_x) x[i] = Raw::load(x_of_row + at);
+      if (i < kept_gradient) gradient[i] = Raw::load(gradient_of_row + at);
     }
+    begin<whole>(x_of_row, gradient_of_row, columns, team);
+  }
+
+  // A row of which what is kept is there.
+  template <bool whole>
+  void begin(device const T* x_of_row, device const T* gradient_of_row, uint columns,
+             thread const Team& team) thread {
+    row_x = x_of_row + first(team);
+    row_gradient = gradient_of_row + first(team);
     // Differences are taken from something near the mean, where it is taken away: the mean of as
     // many elements as lanes. One of them that is far from all others moves it little.
     shift = 0.0f;
     if constexpr (N::centred) {
       const uint at = whole ? team.lane : min(team.lane, columns - 1);
-      shift = lanes_sum(float(row_x[at])) * (1.0f / 32.0f);
+      shift = lanes_sum(float(x_of_row[at])) * (1.0f / 32.0f);
     }
   }
 
+  // The same access of another row of x, which comes next, takes this one's place.
+  void replace(uint i, device const T* next) thread {
+    if (i < kept_x) x[i] = Raw::load(next + first_of(i));
+  }
+
   void read(thread float4* differences, thread float4* dy, uint i) const thread {
-    Raw::read(differences, x[i]);
-    Raw::read(dy, keeps ? gradient[keeps ? i : 0] : Raw::load(row_gradient + i * 32 * width));
+    Raw::read(differences, i < kept_x ? x[i] : Raw::load(row_x + first_of(i)));
+    Raw::read(dy, i < kept_gradient ? gradient[i] : Raw::load(row_gradient + first_of(i)));
     if constexpr (N::centred) {
 #pragma unroll
       for (uint part = 0; part < Some::parts; ++part) differences[part] -= shift;
@@ -61,17 +77,19 @@ struct RowInMemory {
   // other that this would matter in what is linear in them. `zero` is 0, which a compiler must not
   // know: it would keep what was read before.
   void read_again(thread float4* values, thread float4* dy, uint i, uint zero) const thread {
-    Raw::read(values, Raw::changed(x[i], zero));
-    if constexpr (keeps)
-      Raw::read(dy, Raw::changed(gradient[i], zero));
-    else
-      Raw::read(dy, Raw::load(row_gradient + zero + i * 32 * width));
+    Raw::read(values,
+              i < kept_x ? Raw::changed(x[i], zero) : Raw::load(row_x + zero + first_of(i)));
+    Raw::read(dy, i < kept_gradient ? Raw::changed(gradient[i], zero)
+                                    : Raw::load(row_gradient + zero + first_of(i)));
     if constexpr (N::centred && sizeof(T) == 4) {
 #pragma unroll
       for (uint part = 0; part < Some::parts; ++part) values[part] -= shift;
     }
   }
   float shift_left() const thread { return sizeof(T) == 4 ? 0.0f : shift; }
+
+ private:
+  static uint first_of(uint i) { return i * 32 * width; }
 };
 
 // weights_at, for weights that mostly have no offset: `plain` ones are there, and have none.
@@ -150,16 +168,18 @@ struct NextRows {
 // reading them again. In a `whole` row every thread has all its accesses, and there is a weight and
 // nothing else: loads that no branch holds up are on their way at once. `weight`, `extra` and
 // `x_gradient` begin with what is the thread's; rows of `x_gradient` are `columns` apart where
-// there are two.
+// there are two. Where a whole row is not kept, what is used of it makes room for the next one at
+// once, and what is written leaves the cache before what is read a second time.
 template <typename N, bool biases, bool whole, bool late, uint together, uint width, typename T,
-          uint accesses, bool keeps>
-inline void add_rows(thread const RowInMemory<T, N, accesses, width, keeps>* here,
+          uint accesses, uint kept_x, uint kept_gradient>
+inline void add_rows(thread RowInMemory<T, N, accesses, width, kept_x, kept_gradient>* here,
                      thread float4* weight_sums, thread float4* bias_sums, device T* weight,
                      device const T* extra, device T* x_gradient, uint row, constant Sizes& sizes,
                      thread const NextRows<T>& next, thread const Team& team,
                      threadgroup float* scratch) {
   using Some = Access<width>;
   constexpr uint parts = Some::parts, count = RowSums<N>::count;
+  constexpr bool keeps = RowInMemory<T, N, accesses, width, kept_x, kept_gradient>::keeps;
   constexpr uint on_their_way = keeps ? 1 : 2;  // accesses whose loads are not put off
   const uint columns = sizes.columns, left = columns - min(columns, here[0].first(team));
   float4 values[parts], dy[parts], w[parts];
@@ -199,6 +219,7 @@ inline void add_rows(thread const RowInMemory<T, N, accesses, width, keeps>* her
 #pragma unroll
     for (uint r = 0; r < together; ++r) {
       here[r].read_again(values, dy, i, N::centred || !keeps ? sizes.spatial : 0);
+      if constexpr (whole && !keeps) here[r].replace(i, next.x);
 #pragma unroll
       for (uint part = 0; part < parts; ++part) {
         const uint j = i * parts + part;
@@ -216,7 +237,10 @@ inline void add_rows(thread const RowInMemory<T, N, accesses, width, keeps>* her
 #pragma unroll
         for (uint part = 0; part < parts; ++part) values[part] += other[part];
       }
-      Some::store(x_gradient + r * columns + at, values);
+      if constexpr (whole && !keeps)
+        Width<4>::store_once(x_gradient + at, values[0]);
+      else
+        Some::store(x_gradient + r * columns + at, values);
     }
   }
 }

@@ -1,5 +1,6 @@
 // One value or four neighbouring ones, as float: the same kernel text for both widths.
 #pragma once
+#include "shared/ahead.h"
 #include "shared/types.h"
 
 template <uint width>
@@ -36,6 +37,10 @@ struct Width<4> {
   static void store(device T* to, float4 value) {
     // anymetal: allow(aliasing) in place, a thread has read what it writes
     *reinterpret_cast<device vec<T, 4>*>(to) = vec<T, 4>(value);
+  }
+  // What nobody reads soon.
+  static void store_once(device float* to, float4 value) {
+    write_once(reinterpret_cast<device uint4*>(to), as_type<uint4>(value));
   }
   template <typename T>
   static float4 rounded(float4 value) {

@@ -69,3 +69,13 @@ AM_INLINE void am_read_once(unsigned (&words)[4], const void* from) {
       : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
       : "l"(from));
 }
+
+// 16 bytes that leave the L2 cache before others.
+AM_INLINE void am_write_once(void* to, unsigned a, unsigned b, unsigned c, unsigned d) {
+  asm volatile(
+      "{ .reg .b64 once;"
+      " createpolicy.fractional.L2::evict_first.b64 once, 1.0;"
+      " st.global.L2::cache_hint.v4.b32 [%0], {%1, %2, %3, %4}, once; }" ::"l"(to),
+      "r"(a), "r"(b), "r"(c), "r"(d)
+      : "memory");
+}
