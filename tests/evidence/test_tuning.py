@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import anymetal.ops  # noqa: F401  (declares operators)
+from anymetal.evidence import tuning
 from anymetal.evidence.sweep import Prepared, Subject, candidates, exported, sweep
 from anymetal.evidence.tuning import plans, subjects
 from anymetal.ops.declare import OPERATORS
@@ -68,6 +69,19 @@ def test_a_question_is_tuned_by_a_call_that_it_decides() -> None:
     # What a row of 8192 elements is launched by depends on the steps with small groups alone.
     (group,) = [one for one in found if one.question.strategy == "single_group"][-1:]
     assert len(group.candidates) < len(candidates(row_for(group.question)))
+
+
+def test_a_gpu_is_planned_for_with_tensors_of_the_cpu(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "key_for", lambda question: subject.key)
+    found = subjects([OPERATORS["sample_square"]], [torch.float32], torch.device("cuda"))
+    assert {(one.question.operator, one.question.device) for one in found} == {
+        ("sample_square", "cuda"),
+        ("sample_square_backward", "cuda"),
+    }
+    prepared_on = [one.prepare.args[0].exercise.device.type for one in found]  # type: ignore[attr-defined]
+    assert prepared_on == ["cuda", "cuda"]
 
 
 def test_without_what_was_tuned(subject: Subject) -> None:

@@ -47,10 +47,14 @@ class Subject:
 def sweep(subject: Subject, device: torch.device, seconds: float) -> Tuned:
     """Try every candidate, `seconds` each at most; the first is the policy's own value."""
     try:
-        call, fault = subject.prepare()
+        return _swept(subject, device, seconds)
     except Exception as error:
         failed = tuple(_trial(one, _words(error)) for one in subject.candidates)
         return Tuned(subject.key, None, failed)
+
+
+def _swept(subject: Subject, device: torch.device, seconds: float) -> Tuned:
+    call, fault = subject.prepare()
     trials = [_verified(subject.question, one, fault) for one in subject.candidates]
     calls = {
         i: _launched_as(subject.question, subject.candidates[i], call)

@@ -44,6 +44,9 @@ class Asker:
     def contender(self) -> Contender:
         return Contender(self.exercise, self.exercise.operator, self.direction)
 
+    def on(self, device: torch.device) -> Asker:
+        return Asker(replace(self.exercise, device=device), self.direction)
+
     def owns(self, question: Question) -> bool:
         """Whether the question is about this operator or its gradient, not one that it calls."""
         name = self.exercise.operator.name
@@ -73,10 +76,13 @@ def subjects(
 ) -> list[Subject]:
     """One for each question that the operators' benchmarks can tell something about."""
     found = []
-    for plan in plans(operators, dtypes, device):
+    cuda = device.type == "cuda"
+    with policy.as_if_on(device.type) if cuda else contextlib.nullcontext():
+        planned = plans(operators, dtypes, device)
+    for plan in planned:
         key = key_for(plan.question)
         if key is not None:
-            prepare = functools.partial(_prepared, plan.asker)
+            prepare = functools.partial(_prepared, plan.asker.on(device))
             found.append(Subject(plan.question, key, plan.candidates, prepare))
     return found
 
@@ -90,7 +96,7 @@ def plans(
     asked: dict[Question, list[Asker]] = {}
     for operator in operators:
         with without_running(operator):
-            for exercise in exercises(operator, dtypes, device, 0):
+            for exercise in exercises(operator, dtypes, _place_of(operator, device), 0):
                 for asker in _askers(exercise):
                     for question, plan in _planned(asker).items():
                         if plan is None:
@@ -101,7 +107,14 @@ def plans(
         plan = _by_others(question, asked[question])
         if plan is not None:
             found[question] = plan
-    return sorted(found.values(), key=lambda plan: _place(operators, plan))
+    return sorted(found.values(), key=lambda plan: _order(operators, plan))
+
+
+def _place_of(operator: AnyOperator, device: torch.device) -> torch.device:
+    """Where calls that run no kernel have their tensors. An index that nobody wrote is an exception
+    on a CPU; on an NVIDIA GPU torch's kernels then fail, and all that come after."""
+    runs = device.type != "cuda" or looks_at_results(operator)
+    return device if runs else torch.device("cpu")
 
 
 @contextlib.contextmanager
@@ -194,7 +207,7 @@ def _ways(question: Question, candidate: Candidate, contender: Contender) -> Way
     return tuple(one.way for one in launches)
 
 
-def _place(operators: Sequence[AnyOperator], plan: Plan) -> tuple[int, str]:
+def _order(operators: Sequence[AnyOperator], plan: Plan) -> tuple[int, str]:
     """Plans of one call behind each other: what they are judged by is computed once."""
     exercise = plan.asker.exercise
     return operators.index(exercise.operator), f"{exercise.label} {plan.asker.direction}"
