@@ -40,4 +40,5 @@ def test_wrong_usage_is_named(tmp_path: Path) -> None:
     (tmp_path / "k.metal").write_text(KERNEL)
     wrong = (tmp_path / "k.metal", "--target", "cuda-sm80", "-o", tmp_path / "b")
     assert "expected NAME=VALUE" in run(*wrong, "--constant", "n")[1]
+    assert "--candidates are those of" in run(*wrong, "--candidates")[1]
     assert "expected X, X,Y" in run(*wrong, "--group-size", "64,64")[1]

@@ -10,8 +10,13 @@ import torch
 import anymetal.linalg  # noqa: F401  (declares operators)
 from anymetal import ops
 from anymetal.engines import bundles
+from anymetal.engines.ahead import compile_bundle
 from anymetal.evidence.ahead import kernels_of
-from anymetal.ops.declare import OPERATORS
+from anymetal.evidence.measure import exercises
+from anymetal.evidence.sweep import candidates
+from anymetal.evidence.tuning import without_running
+from anymetal.launch.requested import Request, Requests
+from anymetal.ops.declare import OPERATORS, AnyOperator
 from anymetal.policy import policy
 from anymetal.store.bundle import Bundle, write_bundle
 
@@ -22,6 +27,37 @@ def test_kernels_of_an_operator_and_of_its_gradient_are_found() -> None:
     found = kernels_of([OPERATORS["silu"]], "cuda", [torch.float32])
     assert {name for _, name, _ in found} == {"silu_vec8_float", "silu_backward_vec4_float"}
     assert torch.equal(ops.silu(x), before)
+
+
+def test_bundle_has_what_tuning_launches() -> None:
+    tuned = [OPERATORS["rope"], OPERATORS["silu"]]
+    usual = kernels_of(tuned, "cuda", [torch.float32])
+    found = kernels_of(tuned, "cuda", [torch.float32], candidates=True)
+    assert found[: len(usual)] == usual and found.policies == usual.policies
+    assert {name for _, name, _ in found[len(usual) :]} == {"silu_vec4_float"}
+    bundle = compile_bundle("cuda-sm90", found)
+    assert len(bundle.executables) == len(found)
+    keys = {key(request) for one in tuned for request in launched_by_candidates(one)}
+    assert len(keys) > 3 and keys <= bundle.executables.keys()
+
+
+def key(request: Request) -> str:
+    source, kernel, constants = request
+    return bundles.executable_key(bundles.source_key(source), kernel, constants, "cuda-sm90")
+
+
+def launched_by_candidates(operator: AnyOperator) -> Requests:
+    """With every candidate of every question, by all benchmarks: forward and backward."""
+    found = Requests()
+    with policy.as_if_on("cuda"), without_running(operator, found):
+        for exercise in exercises(operator, [torch.float32], torch.device("cpu"), 0):
+            with policy.recorded() as questions:
+                exercise.gradients(operator, *exercise.inputs())
+            for question in questions:
+                for size, values in candidates(policy.row_for(question)):
+                    with policy.override(question.operator, group_size=size, **dict(values)):
+                        exercise.gradients(operator, *exercise.inputs())
+    return found
 
 
 def test_functions_that_look_at_their_results_run() -> None:

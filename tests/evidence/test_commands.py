@@ -15,6 +15,7 @@ from anymetal.cli.verbs.health import line
 from anymetal.cli.verbs.tune import table as tune_table
 from anymetal.evidence.health import Health
 from anymetal.evidence.judge import Judgement
+from anymetal.evidence.sweep import Subject
 from anymetal.evidence.tables import as_text
 from anymetal.policy.policy import Question
 from anymetal.policy.tuning_cache import Key, Trial, Tuned
@@ -133,6 +134,41 @@ def test_tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = json.loads(run(*common, "--json").stdout)
     assert first == json.loads(run(*common, "--json").stdout)  # from the cache, to the digit
     assert len(first["rows"][0]["trials"]) == 3
+
+
+def test_tune_stops_with_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANYMETAL_CACHE_DIR", str(tmp_path / "cache"))
+    export = tmp_path / "tuned.toml"
+    common = ("tune", "sample_square", "--dtype", "fp32", "--seconds", "0.01", "--export", export)
+    result = run(*common, "--limit", "0")
+    assert result.exit_code == 1 and "Stopped after 0 of 2 questions" in result.stdout
+    assert "version = 1" in export.read_text()
+    answers: list[Question] = []
+
+    def interrupted(subject: Subject, *_: object) -> Tuned:
+        if answers:
+            raise KeyboardInterrupt
+        answers.append(subject.question)
+        return Tuned(subject.key, Trial(32, {}, 1.0), (Trial(128, {}, 2.0), Trial(32, {}, 1.0)))
+
+    monkeypatch.setattr("anymetal.cli.verbs.tune.sweep", interrupted)
+    result = run(*common)
+    assert result.exit_code == 0 and "Stopped after 1 of 2 questions" in result.stdout
+    assert f'operator = "{answers[0].operator}"' in export.read_text()
+
+
+def test_tune_stops_where_a_gpu_runs_nothing_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANYMETAL_CACHE_DIR", str(tmp_path / "cache"))
+
+    def fails() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access\nmore")
+
+    monkeypatch.setattr("anymetal.cli.verbs.tune.synchroniser", lambda device: fails)
+    result = run("tune", "sample_square", "--dtype", "fp32", "--seconds", "0.01")
+    assert "no kernel runs here any more: CUDA error: an illegal memory access\n" in result.stdout
+    assert "Stopped after 0 of 2 questions" in result.stdout
 
 
 @pytest.mark.parametrize(

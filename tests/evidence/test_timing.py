@@ -7,8 +7,16 @@ import random
 import time
 
 import pytest
+import torch
 
-from anymetal.evidence.timing import LEAST_ROUNDS, Times, interval_ranks, measure, summarise
+from anymetal.evidence.timing import (
+    LEAST_ROUNDS,
+    Times,
+    device_clock,
+    interval_ranks,
+    measure,
+    summarise,
+)
 
 
 def test_quantiles() -> None:
@@ -69,3 +77,45 @@ def test_stops_after_the_least_rounds_when_over_time() -> None:
     assert times["slow"].samples == 3
     assert len(calls) == 5  # one to warm up, one to see how long it takes
     assert times["slow"].minimum <= times["slow"].p50
+
+
+class Gpu:
+    """What torch says of a GPU: events that tell how long was between them, and a log of it all."""
+
+    def __init__(self) -> None:
+        self.now = 0.0  # milliseconds
+        self.log: list[str] = []
+
+    def Event(self, **_: bool) -> Gpu.Moment:
+        return Gpu.Moment(self)
+
+    def work(self, name: str, milliseconds: float) -> None:
+        self.log.append(name)
+        self.now += milliseconds
+
+    class Moment:
+        def __init__(self, gpu: Gpu) -> None:
+            self._gpu, self.at = gpu, 0.0
+
+        def record(self) -> None:
+            self.at = self._gpu.now
+
+        def elapsed_time(self, other: Gpu.Moment) -> float:
+            return other.at - self.at
+
+
+def test_a_gpu_is_timed_by_its_events_behind_a_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu()
+    cache = type("Properties", (), {"L2_cache_size": 64})()
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: cache)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: gpu.work("wait", 1.0))
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: gpu.work("sleep", cycles / 1e6))
+    monkeypatch.setattr(torch.cuda, "Event", gpu.Event)
+    device_clock.cache_clear()
+    try:
+        sample = device_clock(torch.device("cpu"))(lambda: gpu.work("call", 0.003), 1)
+        gpu.log.clear()
+        assert math.isclose(sample(), 3.0)
+    finally:
+        device_clock.cache_clear()
+    assert gpu.log == ["sleep", "call", "call", "call", "call", "wait"]

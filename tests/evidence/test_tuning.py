@@ -13,8 +13,11 @@ from types import ModuleType
 import pytest
 import torch
 
-from anymetal.evidence.sweep import Subject, candidates, exported, sweep
-from anymetal.evidence.tuning import subjects
+import anymetal.ops  # noqa: F401  (declares operators)
+from anymetal.evidence import tuning
+from anymetal.evidence.sweep import Prepared, Subject, candidates, exported, sweep
+from anymetal.evidence.tuning import plans, subjects
+from anymetal.ops.declare import OPERATORS
 from anymetal.policy import policy, tuning_cache
 from anymetal.policy.policy import choose, row_for
 from anymetal.policy.policy_file import parse_policies
@@ -50,6 +53,53 @@ def test_questions_of_an_operator_and_its_gradient(sample: ModuleType) -> None:
     asked = {(one.question.operator, one.question.dtype) for one in found}
     both = ("sample_square", "sample_square_backward")
     assert asked >= {(name, dtype) for name in both for dtype in ("fp32", "fp16")}
+
+
+def test_a_question_is_tuned_by_a_call_that_it_decides() -> None:
+    with policy.as_if_on("cuda"):
+        found = plans([OPERATORS["softmax"]], [torch.float32], CPU)
+    by = {
+        (plan.question.operator, plan.question.strategy): plan.asker.exercise.case.name
+        for plan in found
+    }
+    assert by["softmax", "single_simdgroup"].startswith("8x512")
+    assert by["softmax", "single_group"].startswith("256x8192")
+    assert by["softmax_backward", "two_phase"].startswith("2x262144")
+    assert by["softmax", "columns"].startswith("1024x512 dim=0")
+    # What a row of 8192 elements is launched by depends on the steps with small groups alone.
+    (group,) = [one for one in found if one.question.strategy == "single_group"][-1:]
+    assert len(group.candidates) < len(candidates(row_for(group.question)))
+
+
+def test_a_gpu_is_planned_for_with_tensors_of_the_cpu(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "key_for", lambda question: subject.key)
+    found = subjects([OPERATORS["sample_square"]], [torch.float32], torch.device("cuda"))
+    assert {(one.question.operator, one.question.device) for one in found} == {
+        ("sample_square", "cuda"),
+        ("sample_square_backward", "cuda"),
+    }
+    prepared_on = [one.prepare.args[0].exercise.device.type for one in found]  # type: ignore[attr-defined]
+    assert prepared_on == ["cuda", "cuda"]
+
+
+def test_without_what_was_tuned(subject: Subject) -> None:
+    keep(tuned_to(subject.key, 64))
+    with policy.untuned():
+        assert chosen()[0] == 128
+        keep(tuned_to(subject.key, 32))
+        assert chosen()[0] == 128
+    assert chosen() == (32, "tuned")
+
+
+def test_call_that_cannot_be_made_is_a_failure(subject: Subject) -> None:
+    def prepare() -> Prepared:
+        raise RuntimeError("no tensors")
+
+    tuned = sweep(replace(subject, prepare=prepare), CPU, 0.01)
+    assert tuned.best is None and len(tuned.trials) == 3
+    assert {trial.failure for trial in tuned.trials} == {"RuntimeError: no tensors"}
 
 
 def test_candidates_start_with_the_policys_own(subject: Subject) -> None:
@@ -206,3 +256,20 @@ def test_export_is_a_policy_file(subject: Subject) -> None:
     )
     (row,) = parse_policies(text, Path("x.toml"), policy._package_file().words).rows
     assert (row.group_size, row.values, row.device) == (64, {"rows": 3}, "cpu")
+    assert row.candidates == row_for(subject.question).candidates
+
+
+def test_export_has_what_differs_from_the_package_and_operators_together(subject: Subject) -> None:
+    gradient = replace(subject.question, operator="sample_square_backward")
+    other = replace(subject.question, dtype="fp16")
+    results = [
+        (subject.question, tuned_to(subject.key, 64)),
+        (other, tuned_to(subject.key, 128)),  # the package's own
+        (gradient, tuned_to(subject.key, 64)),
+    ]
+    text = exported(results, "title")
+    (row,) = parse_policies(text, Path("x.toml"), policy._package_file().words).rows
+    assert row.operators == {"sample_square", "sample_square_backward"}
+    together = policy.PACKAGE_FILE.read_text() + text.partition("version = 1")[2]
+    parsed = parse_policies(together, Path("x.toml"), policy._package_file().words)
+    assert len(parsed.rows) == len(policy._package_file().rows) + 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, TypeVar
 
 import torch
@@ -35,13 +35,6 @@ def chosen_operators(names: list[str] | None) -> list[AnyOperator]:
     wanted = names or list(OPERATORS)
     gradients = [f"{name}_backward" for name in wanted]
     return [op for name, op in OPERATORS.items() if name in wanted or name in gradients]
-
-
-def forwards(operators: Sequence[AnyOperator]) -> list[AnyOperator]:
-    """Operators without the gradients of others: those are timed as backward passes."""
-    gradients = {f"{name}_backward" for name in OPERATORS}
-    kept = [operator for operator in operators if operator.name not in gradients]
-    return kept or list(operators)
 
 
 def chosen_device(name: str | None) -> torch.device:

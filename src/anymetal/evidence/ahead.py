@@ -11,33 +11,37 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from anymetal.evidence.exercise import Exercise
-from anymetal.launch.requested import Requests, requests
+from anymetal.evidence.measure import forwards
+from anymetal.evidence.tuning import request_candidates, without_running
+from anymetal.launch.requested import Requests
 from anymetal.ops.declare import AnyOperator
-from anymetal.ops.declare.kernel_file import forget_kernels
-from anymetal.policy.policy import as_if_on, recorded, written
+from anymetal.policy.policy import as_if_on, recorded, untuned, written
 
 
 def kernels_of(
-    operators: Iterable[AnyOperator], device: str, dtypes: Sequence[torch.dtype] | None = None
+    operators: Iterable[AnyOperator],
+    device: str,
+    dtypes: Sequence[torch.dtype] | None = None,
+    *,
+    candidates: bool = False,
 ) -> Requests:
-    """Every kernel that the operators' cases and benchmarks ask for, gradients included."""
+    """Every kernel that the operators' cases and benchmarks ask for, gradients included.
+
+    With `candidates`, also what `anymetal tune` launches to find the best launch shapes.
+    """
     found = Requests()
-    for operator in operators:
-        forget_kernels()
-        try:
-            running = requests(found, run=_looks_at_results(operator))
-            with as_if_on(device), recorded() as answers, running:
+    chosen = list(operators)
+    with as_if_on(device):
+        for operator in chosen:
+            with recorded() as answers, without_running(operator, found):
                 for dtype in operator.dtypes:
                     if dtypes is None or dtype in dtypes:
                         _call(operator, dtype)
             found.policies |= written(answers)
-        finally:
-            forget_kernels()
+        if candidates:
+            with untuned():
+                request_candidates(forwards(chosen), dtypes, found)
     return found
-
-
-def _looks_at_results(operator: AnyOperator) -> bool:
-    return operator.room.__module__.startswith("anymetal.linalg.")
 
 
 def _call(operator: AnyOperator, dtype: torch.dtype) -> None:

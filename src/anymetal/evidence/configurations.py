@@ -14,7 +14,8 @@ import torch
 
 from anymetal.errors import AnymetalError
 from anymetal.evidence.judge import floor_of, relative_error
-from anymetal.evidence.timing import Times, measure, synchroniser
+from anymetal.evidence.race import race
+from anymetal.evidence.timing import clock_of
 from anymetal.policy.tuning_cache import device_name, engine_name
 from anymetal.store.cache import default_store, digest_of
 from anymetal.store.fingerprint import row
@@ -128,10 +129,10 @@ def sweep_configurations(
         trials[number] = replace(trials[number], failure=failure)
         del outcomes[number]
     calls = {number: _bound(call, configurations[number]) for number in outcomes}
-    times = measure(calls, synchroniser(device), seconds=seconds * len(calls))
+    times, best = race(calls, clock_of(device), seconds)
     for number, measured in times.items():
         trials[number] = replace(trials[number], microseconds=measured.p50)
-    return trials, _best(times)
+    return trials, min(outcomes) if best is None else best
 
 
 def disagreements(
@@ -175,12 +176,6 @@ def _alike(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 def _bound(call: Callable[[Configuration], object], one: Configuration) -> Callable[[], object]:
     return lambda: call(one)
-
-
-def _best(times: Mapping[int, Times]) -> int:
-    fastest = min(times, key=lambda number: times[number].p50)
-    first = min(times)
-    return fastest if times[first].slower_than(times[fastest]) else first
 
 
 def _text(configuration: Configuration) -> str:

@@ -181,12 +181,15 @@ def relative_error(result: torch.Tensor, exact: torch.Tensor) -> float:
     """
     if exact.numel() == 0:
         return 0.0
-    got = result.detach().cpu().double()
-    want = exact.detach().cpu().to(result.dtype).double()
+    # Apple's GPUs have no float64; an NVIDIA GPU compares where the result is.
+    place = result.device if result.device.type == "cuda" else torch.device("cpu")
+    exact = exact.detach().to(place)
+    got = result.detach().to(place).double()
+    want = exact.to(result.dtype).double()
     finite = want.isfinite()
     if not torch.equal(finite, got.isfinite()) or not _same(got[~finite], want[~finite]):
         return float("inf")
-    truth = exact.detach().cpu().double()[finite]
+    truth = exact.double()[finite]
     if truth.numel() == 0:
         return 0.0
     scale = truth.abs().max().item()

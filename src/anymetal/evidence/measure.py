@@ -97,6 +97,13 @@ class Effort:
     traffic: bool = True
 
 
+def forwards(operators: Sequence[AnyOperator]) -> list[AnyOperator]:
+    """Operators without the gradients of others: those are timed as backward passes."""
+    gradients = {f"{name}_backward" for name in OPERATORS}
+    kept = [operator for operator in operators if operator.name not in gradients]
+    return kept or list(operators)
+
+
 def exercises(
     operator: AnyOperator, dtypes: Sequence[torch.dtype] | None, device: torch.device, sizes: int
 ) -> Iterator[Exercise]:

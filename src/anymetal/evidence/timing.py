@@ -6,6 +6,7 @@ with an interval that holds the true median in 95 of 100 runs, whatever the dist
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 import time
@@ -19,6 +20,8 @@ import torch
 from anymetal.overrides.reasons import kind_of
 
 Call = Callable[[], object]
+# A call, and how often it is made before, go in; what takes a sample in microseconds comes out.
+Clock = Callable[[Call, int], Callable[[], float]]
 Name = TypeVar("Name", str, int)
 
 WARM_UP = 2
@@ -27,6 +30,13 @@ SAMPLE_SECONDS = 200e-6
 LEAST_ROUNDS = 6  # fewer samples have no interval at 95 %
 LEAST_CPU_ROUNDS = 3
 _NORMAL_95 = 1.96
+
+# On an NVIDIA GPU: calls in a sample, cycles in a second (no chip has more), and the seconds that
+# Python takes for events and for clearing the cache, beside the call.
+_QUEUED = 4
+_CYCLES = 2_000_000_000
+_BESIDE = 30e-6
+_LONGEST_HEAD_START = 0.02
 
 
 class Long(TypedDict):
@@ -76,10 +86,74 @@ def synchroniser(device: torch.device) -> Callable[[], None]:
     return _nothing
 
 
+def clock_of(device: torch.device) -> Clock:
+    """Times calls on a device: by its own events where it is an NVIDIA GPU."""
+    return device_clock(device) if device.type == "cuda" else host_clock(synchroniser(device))
+
+
+def host_clock(synchronise: Callable[[], None]) -> Clock:
+    """Times calls by the processor's clock, as often as it takes to fill a sample."""
+
+    def clock(call: Call, warm_up: int) -> Callable[[], float]:
+        repeats = _repeats(call, synchronise, warm_up)
+        return lambda: _sample(call, repeats, synchronise)
+
+    return clock
+
+
+@functools.cache
+def device_clock(device: torch.device) -> Clock:
+    """Times calls by events of an NVIDIA GPU, each with an empty L2 cache.
+
+    A small kernel takes less time than Python takes to launch it. So the GPU sleeps until a sample
+    is queued, and what it then takes is its own time.
+    """
+    size = torch.cuda.get_device_properties(device).L2_cache_size
+    other = torch.empty(2 * size, dtype=torch.uint8, device=device)
+    events = [(_event(), _event()) for _ in range(_QUEUED)]
+
+    def clock(call: Call, warm_up: int) -> Callable[[], float]:
+        for _ in range(warm_up):
+            call()
+        head_start = int(_CYCLES * min(_LONGEST_HEAD_START, _QUEUED * _seconds_to_queue(call)))
+
+        def sample() -> float:
+            torch.cuda._sleep(head_start)  # type: ignore[no-untyped-call]
+            for begin, end in events:
+                other.zero_()
+                begin.record()
+                call()
+                end.record()
+            torch.cuda.synchronize()
+            milliseconds = [float(begin.elapsed_time(end)) for begin, end in events]
+            return sum(milliseconds) * 1e3 / _QUEUED
+
+        return sample
+
+    return clock
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def _seconds_to_queue(call: Call) -> float:
+    """What Python takes for a call and what belongs to it; the quicker of two, with some room."""
+    least = math.inf
+    for _ in range(2):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        call()
+        least = min(least, time.perf_counter() - start)
+    torch.cuda.synchronize()
+    return 1.5 * least + _BESIDE
+
+
 def measure(
     contenders: Mapping[Name, Call],
     synchronise: Callable[[], None] | None = None,
     *,
+    clock: Clock | None = None,
     rounds: int = 25,
     seconds: float = 1.0,
     least_rounds: int = LEAST_ROUNDS,
@@ -88,21 +162,21 @@ def measure(
 ) -> dict[Name, Times]:
     """Time every contender; stops after `rounds`, or after `seconds` when `least_rounds` are done.
 
-    `synchronise` waits for the device; None is the CPU. Calls that take long may ask for fewer
-    rounds and less warming up; below six samples the interval is their whole range. `rest` are
-    seconds before each sample.
+    `synchronise` waits for the device, None is the CPU; or a `clock` takes the samples. Calls that
+    take long may ask for fewer rounds and less warming up; below six samples the interval is their
+    whole range. `rest` are seconds before each sample.
     """
-    synchronise = synchronise or _nothing
-    repeats = {name: _repeats(call, synchronise, warm_up) for name, call in contenders.items()}
+    clock = clock or host_clock(synchronise or _nothing)
+    sample = {name: clock(call, warm_up) for name, call in contenders.items()}
     samples: dict[Name, list[float]] = {name: [] for name in contenders}
     deadline = time.perf_counter() + seconds
     for done in range(rounds):
         if done >= least_rounds and time.perf_counter() > deadline:
             break
-        for name, call in contenders.items():
+        for name in contenders:
             if rest:
                 time.sleep(rest)
-            samples[name].append(_sample(call, repeats[name], synchronise))
+            samples[name].append(sample[name]())
     return {name: summarise(values) for name, values in samples.items()}
 
 

@@ -29,6 +29,12 @@ class Launched:
     group_size: Any
     counts: Counts | None
     moved_bytes: int | None  # of its tensors; None where they were not counted
+    arguments: str = ""  # numbers as they are, tensors by their shapes
+
+    @property
+    def way(self) -> tuple[str, str, str, str]:
+        """What two launches that do the same work in the same way have in common."""
+        return self.kernel, str(self.threads), str(self.group_size), self.arguments
 
 
 class Watch:
@@ -125,8 +131,16 @@ class GuardedKernel:
         else:
             self._kernel(*args, **keywords)
         shape = (keywords.get("threads"), keywords.get("group_size"))
+        launched = Launched(self.name, *shape, counts, _moved(args, counts), _told(args))
         for watch in _watches:
-            watch.launches.append(Launched(self.name, *shape, counts, _moved(args, counts)))
+            watch.launches.append(launched)
+
+
+def _told(args: tuple[Any, ...]) -> str:
+    return ", ".join(
+        f"{one.dtype}{list(one.shape)}" if isinstance(one, torch.Tensor) else str(one)
+        for one in args
+    )
 
 
 def _bytes(tensor: torch.Tensor) -> int:

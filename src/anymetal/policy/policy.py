@@ -171,9 +171,28 @@ def use_tuned(source: Tuned) -> None:
     forget()
 
 
+@contextlib.contextmanager
+def untuned() -> Iterator[None]:
+    """Questions inside the block are answered without what was tuned: a value that is measured
+    stands beside the same values of others, whatever was measured before."""
+    sources = _tuned[:]
+    _tuned.clear()
+    forget_answers()
+    try:
+        yield
+    finally:
+        _tuned[:] = sources
+        forget_answers()
+
+
+def forget_answers() -> None:
+    """Decide again at the next question, by the files as they were read."""
+    _decided.cache_clear()
+
+
 def forget() -> None:
     """Read all files again at the next question."""
-    _decided.cache_clear()
+    forget_answers()
     _user_files.cache_clear()
     _package_file.cache_clear()
 

@@ -76,11 +76,16 @@ def register_source(operator: str, text: Callable[[], str]) -> None:
     _sources[operator] = text
 
 
+def has_kernels(question: Question) -> bool:
+    """Whether the kernels of a question's operator are known."""
+    return question.operator in _sources
+
+
 def key_for(question: Question) -> Key | None:
     """The key of a question on this machine; None for an operator whose kernels are not known, or
     a device that is not here (`anymetal compile` asks about those)."""
     absent = question.device == "cuda" and not torch.cuda.is_available()
-    if absent or question.operator not in _sources:
+    if absent or not has_kernels(question):
         return None
     return Key(
         operator=question.operator,
@@ -100,7 +105,7 @@ def keep(tuned: Tuned) -> None:
     """Write an entry, in the place of an older one."""
     note = {"schema": SCHEMA, **asdict(tuned)}
     default_store().put(_KIND, tuned.key.digest(), note)
-    policy.forget()
+    policy.forget_answers()
 
 
 def look_up(question: Question) -> tuple[int, Mapping[str, int]] | None:

@@ -23,7 +23,6 @@ from anymetal.cli.operators import (
     chosen_device,
     chosen_dtypes,
     chosen_operators,
-    forwards,
     with_progress,
 )
 from anymetal.cli.screen import Json, console, finish
@@ -31,7 +30,7 @@ from anymetal.cli.targets import is_own, own_target
 from anymetal.cli.verdicts import judge_overrides
 from anymetal.evidence import history
 from anymetal.evidence.machine import describe, load
-from anymetal.evidence.measure import Effort, Row, exercises, measure_rows
+from anymetal.evidence.measure import Effort, Row, exercises, forwards, measure_rows
 from anymetal.evidence.own import Own, measure_own
 from anymetal.evidence.timing import Times
 from anymetal.ops.declare import AnyOperator

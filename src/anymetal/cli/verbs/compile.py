@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -58,6 +59,10 @@ def compile_(
             "--operators", help="every kernel that anymetal.ops and anymetal.linalg launch"
         ),
     ] = False,
+    candidates: Annotated[
+        bool,
+        typer.Option("--candidates", help="with --operators: also what `anymetal tune` would try"),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compile kernels ahead of time, for `anymetal.load_library` or ANYMETAL_BUNDLE."""
@@ -65,12 +70,15 @@ def compile_(
         raise typer.BadParameter(f"target {target!r}; expected {', '.join(TARGETS)}")
     if not files and not operators:
         raise typer.BadParameter("name Metal files, or --operators")
+    if candidates and not operators:
+        raise typer.BadParameter("--candidates are those of --operators")
     check_writable(output=output)
     sources = [source_of(path, Options.parse(include, define)) for path in files or ()]
     values = dict(_constant(text) for text in constant or ())
     groups = [_group_size(text) for text in group_size or ()]
     work = Work(sources, target, values, groups)
-    finish(work.write(the_console(), output, operators=operators, as_json=as_json))
+    found = partial(_operators, candidates=candidates) if operators else None
+    finish(work.write(the_console(), output, operators=found, as_json=as_json))
 
 
 class Work:
@@ -89,12 +97,18 @@ class Work:
         self.groups = groups
 
     def write(
-        self, console: Console, output: Path, *, operators: bool = False, as_json: bool = False
+        self,
+        console: Console,
+        output: Path,
+        *,
+        operators: Callable[[str], Requests] | None = None,
+        as_json: bool = False,
     ) -> bool:
-        """Compiles all, and the operators' kernels; False where one does not compile."""
+        """Compiles all, and the kernels that `operators` finds for a device; False where one does
+        not compile."""
         device = "cuda" if self.target.startswith("cuda") else "cpu"
         try:
-            found = _operators(device) if operators else Requests()
+            found = operators(device) if operators else Requests()
             wanted = [*self.kernels(), *found]
             bundle = compile_bundle(self.target, wanted, self._launches(found), found.policies)
         except AnymetalError as error:
@@ -161,10 +175,10 @@ def _group_size(text: str) -> Sizes:
     return x, y, z
 
 
-def _operators(device: str) -> Requests:
+def _operators(device: str, *, candidates: bool) -> Requests:
     import anymetal.linalg  # noqa: PLC0415  (both declare operators; takes a second)
     import anymetal.ops  # noqa: F401, PLC0415
     from anymetal.evidence.ahead import kernels_of as kernels_of_operators  # noqa: PLC0415
     from anymetal.ops.declare import OPERATORS  # noqa: PLC0415
 
-    return kernels_of_operators(OPERATORS.values(), device)
+    return kernels_of_operators(OPERATORS.values(), device, candidates=candidates)

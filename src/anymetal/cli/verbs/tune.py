@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,18 +26,19 @@ from anymetal.cli.operators import (
     chosen_device,
     chosen_dtypes,
     chosen_operators,
-    forwards,
     with_progress,
 )
 from anymetal.cli.screen import Json, console, finish
 from anymetal.cli.targets import is_own
 from anymetal.cli.tuned_kernel import show_kept, tune_kernel
 from anymetal.evidence.machine import Machine, describe
-from anymetal.evidence.sweep import exported, sweep
+from anymetal.evidence.measure import forwards
+from anymetal.evidence.sweep import Subject, exported, sweep
 from anymetal.evidence.tables import new_table
+from anymetal.evidence.timing import synchroniser
 from anymetal.evidence.tuning import subjects
 from anymetal.ops.declare import AnyOperator
-from anymetal.policy.policy import Question, user_file
+from anymetal.policy.policy import Question, untuned, user_file
 from anymetal.policy.tuning_cache import Trial, Tuned, keep, read
 
 Result = tuple[Question, Tuned]
@@ -51,6 +54,10 @@ def tune(
     seconds: Annotated[float, typer.Option(min=0.01, help="at most this long a candidate")] = 0.1,
     export: Annotated[
         Path | None, typer.Option(metavar="FILE", help="write the best values as a policy file")
+    ] = None,
+    limit: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="SECONDS", help="stop then, or at Ctrl-C, with what there is"),
     ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="measure what the cache has already")
@@ -76,18 +83,19 @@ def tune(
         call = replace(call, file=Path(operators[0]))
         finish(tune_kernel(console(), call, chosen_device(device), seconds, again, as_json))
         return
-    outputs = Outputs(export, again, as_json)
+    outputs = Outputs(export, again, as_json, limit)
     chosen = chosen_operators(operators)
     finish(run(console(), chosen, chosen_device(device), dtype, seconds, outputs))
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where the best values go besides the cache, and whether to measure what it has."""
+    """Where the best values go besides the cache, whether to measure what it has, and how long."""
 
     export: Path | None = None
     again: bool = False
     json: bool = False
+    limit: float | None = None  # seconds
 
 
 def run(
@@ -99,17 +107,15 @@ def run(
     outputs: Outputs,
 ) -> bool:
     """Tune; False when there was nothing to tune or a question has no candidate that works."""
+    started = time.monotonic()
     machine = describe(device)
     if not outputs.json:
         console.print(f"{machine}\n{label(machine)}", style="dim", markup=False, highlight=False)
-    found = subjects(forwards(operators), chosen_dtypes(dtypes), device)
-    results: list[Result] = []
-    for subject, _ in with_progress(console, found, lambda s: str(s.question), quiet=outputs.json):
-        tuned = None if outputs.again else read(subject.key)
-        if tuned is None:
-            tuned = sweep(subject, device, seconds)
-            keep(tuned)
-        results.append((subject.question, tuned))
+    with untuned():
+        found = subjects(forwards(operators), chosen_dtypes(dtypes), device)
+        results = _tuned(console, found, Turn(device, seconds, started), outputs)
+    if len(results) < len(found) and not outputs.json:
+        console.print(f"Stopped after {len(results)} of {len(found)} questions.")
     if outputs.export is not None:
         title = f"Launch shapes tuned on {machine}. {label(machine)}"
         outputs.export.write_text(exported(results, title))
@@ -119,6 +125,51 @@ def run(
         console.print(table(results))
         console.print(_where(outputs.export), style="dim", markup=False, highlight=False)
     return bool(results) and all(tuned.best is not None for _, tuned in results)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Where and how long a candidate is timed, and when all of it began."""
+
+    device: torch.device
+    seconds: float
+    started: float
+
+    def is_over(self, limit: float | None) -> bool:
+        return limit is not None and time.monotonic() - self.started > limit
+
+
+def _tuned(
+    console: Console, found: Sequence[Subject], turn: Turn, outputs: Outputs
+) -> list[Result]:
+    """The results up to the limit, or up to Ctrl-C; each is kept at once."""
+    results: list[Result] = []
+    with contextlib.suppress(KeyboardInterrupt):
+        for subject, _ in with_progress(
+            console, found, lambda s: str(s.question), quiet=outputs.json
+        ):
+            if turn.is_over(outputs.limit):
+                break
+            tuned = None if outputs.again else read(subject.key)
+            if tuned is None:
+                tuned = sweep(subject, turn.device, turn.seconds)
+                fault = _fault_of(turn.device)
+                if fault is not None:
+                    said = f"{subject.question}: no kernel runs here any more: {fault}"
+                    console.print(said, markup=False, highlight=False)
+                    break
+                keep(tuned)
+            results.append((subject.question, tuned))
+    return results
+
+
+def _fault_of(device: torch.device) -> str | None:
+    """Why the device runs nothing any more: after an error of CUDA's all that follows fails."""
+    try:
+        synchroniser(device)()
+    except RuntimeError as error:
+        return str(error).partition("\n")[0]
+    return None
 
 
 def label(machine: Machine) -> str:
