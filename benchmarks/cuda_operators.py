@@ -1,14 +1,16 @@
-"""Operators on an NVIDIA GPU beside torch's own kernels, Triton's and a copy of the same bytes.
+"""Operators on an NVIDIA GPU beside torch's own kernels, Triton's and a copy of the same bytes;
+beside a kernel that reads them, where an operator writes next to nothing.
 
     python benchmarks/cuda_operators.py --compile kernels.bundle
     ANYMETAL_BUNDLE=kernels.bundle python benchmarks/cuda_operators.py --triton
 
 The first compiles, on any machine, what the table needs; the second prints it, with a GPU. Without
 a bundle kernels are compiled on the spot, where a compiler is installed. Times are medians of CUDA
-events, the L2 cache overwritten before each run. Results are compared with torch's first. TB/s is
-the least traffic of the call over its time. A call is queued before the GPU begins with it: what
-Python takes for a launch is a line of its own. Triton is torch.compile of torch's functions, for
-streaming operators.
+events, the L2 cache filled with something else before each run: by reading, since lines that were
+written would have to go back to memory during the run. Results are compared with torch's first.
+TB/s is the least traffic of the call over its time. A call is queued before the GPU begins with it:
+what Python takes for a launch is a line of its own. Triton is torch.compile of torch's functions,
+for streaming operators.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import torch
 
 from anymetal import compile_shader
 from anymetal.linalg import LinAlgError
-from cuda_rows import Draw, Row, rows
+from cuda_rows import Draw, Row, read_of, rows
 
 RUNS = 20
 # Cycles that the GPU waits before a timed call, so that its launch is queued.
@@ -40,7 +42,7 @@ def median(call: Callable[[], Any], flush: torch.Tensor) -> float:
         call()
     times = []
     for _ in range(RUNS):
-        flush.zero_()
+        flush.sum()
         torch.cuda._sleep(HEAD_START)
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
@@ -84,6 +86,8 @@ def measured(row: Row, flush: torch.Tensor, *, triton: bool) -> str:
     times = {"ours": median(ours, flush), "torch": median(theirs, flush)}
     if moved:
         times["copy"] = median(copy_of(moved), flush)
+    if row.reads:
+        times["read"] = median(read_of(moved, "cuda"), flush)
     if triton and row.compiled is not None:
         times["triton"] = median(row.compiled(*arguments), flush)
     scale, unit, digits = (row.flops, "TFLOP/s", 0) if row.flops else (moved, "TB/s", 2)
@@ -92,7 +96,7 @@ def measured(row: Row, flush: torch.Tensor, *, triton: bool) -> str:
         unit, digits = "ms", 3
     ratios = [
         f"{times[who] / times['ours']:.2f}" if who in times else ""
-        for who in ("torch", "triton", "copy")
+        for who in ("torch", "triton", "copy", "read")
     ]
     said = f"{error:.1e}" if error >= 0 else ""
     return (
@@ -125,14 +129,16 @@ def launch_overhead() -> tuple[float, float]:
 
 
 def table(wanted: Sequence[Row], *, triton: bool) -> None:
-    flush = torch.empty(256 * 2**20, dtype=torch.uint8, device="cuda")
+    flush = torch.zeros(64 * 2**20, device="cuda")
     print(
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {platform.platform()}, ",
         end="",
     )
     print(f"{datetime.now(timezone.utc):%Y-%m-%d}")
-    print("| | | ours | torch | | torch / ours | Triton / ours | copy / ours | error |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print(
+        "| | | ours | torch | | torch / ours | Triton / ours | copy / ours | read / ours | error |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for row in wanted:
         try:
             print(measured(row, flush, triton=triton), flush=True)
@@ -157,6 +163,7 @@ def compile_for(path: Path, wanted: Sequence[Row]) -> None:
             with contextlib.suppress(LinAlgError):
                 row.ours(*row.make(Draw("cpu", row.dtype)))()
         compile_shader(SMALL).specialize("small")
+        read_of(16, "cpu")()
     kernels = list({repr(one): one for one in found}.values())
     write_bundle(path, compile_bundle("cuda-sm90", kernels))
     print(f"{path}: {len(kernels)} kernels")

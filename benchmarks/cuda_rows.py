@@ -44,7 +44,8 @@ class Draw:
 @dataclass(frozen=True)
 class Row:
     """One line. `ours` and `theirs` take the arguments and give the call that is timed; `compiled`
-    is torch.compile's. `flops` where arithmetic is the limit."""
+    is torch.compile's. `flops` where arithmetic is the limit; `reads` where next to nothing is
+    written, and a kernel that reads the same bytes shows what can be reached."""
 
     name: str
     dtype: torch.dtype
@@ -54,6 +55,7 @@ class Row:
     compiled: Callable[..., Thunk] | None = None
     moved: Callable[[Arguments, Any], int] | None = None
     flops: int = 0
+    reads: bool = False
     compares: bool = True
 
     @property
@@ -220,6 +222,7 @@ def _losses_and_steps() -> Iterator[Row]:
         _call(F.cross_entropy),
         lambda *arguments: _call(torch.compile(F.cross_entropy))(*arguments),
         _all,
+        reads=True,
     )
     yield _step(64, 16 * 2**20)
 
@@ -266,6 +269,7 @@ def _vectors() -> Iterator[Row]:
         _call(ops.scaled_dot_product_attention),
         _call(F.scaled_dot_product_attention),
         moved=_all,
+        reads=True,
     )
     yield _paged(32, 4096, 32, 8)
 
@@ -278,6 +282,7 @@ def _matvec(out: int, into: int) -> Row:
         _quantised,
         lambda x, w: lambda: F.linear(x, w),
         moved=_quantised_bytes,
+        reads=True,
         compares=False,
     )
 
@@ -319,6 +324,7 @@ def _paged(batch: int, keys: int, heads: int, kv_heads: int) -> Row:
         _call(ops.paged_attention),
         theirs,
         moved=_all,
+        reads=True,
     )
 
 
@@ -376,6 +382,7 @@ def _own_kernels() -> Iterator[Row]:
         _histogram,
         lambda data: lambda: torch.bincount(data, minlength=256).int(),
         moved=lambda arguments, _: _size(list(arguments)),
+        reads=True,
     )
 
 
@@ -398,6 +405,14 @@ def _histogram(data: Tensor) -> Thunk:
         return counts
 
     return run
+
+
+def read_of(bytes_read: int, device: str) -> Thunk:
+    """Reads so many bytes, and does no more with them than it must."""
+    kernel = compile_shader((KERNELS / "read_all.metal").read_text()).read_all
+    data = torch.empty(-(-bytes_read // 16), 4, dtype=torch.int32, device=device)
+    found = torch.empty(132 * 4, dtype=torch.int32, device=device)
+    return lambda: kernel(data, found, len(data), threads=len(found) * 512, group_size=512)
 
 
 # --- linear algebra -------------------------------------------------------------------------------

@@ -1,5 +1,8 @@
 """The kernels of the benchmarks run checked, over all their data, and nothing is found."""
 
+import functools
+import operator
+
 import pytest
 import torch
 
@@ -50,6 +53,20 @@ def test_histogram_of_the_gpu_table_is_right_and_silent() -> None:
     assert torch.equal(counts.long(), torch.bincount(data.long(), minlength=256))
 
 
+def test_read_of_the_gpu_table_is_right_and_silent() -> None:
+    data = torch.randint(-(2**31), 2**31 - 1, (4 * 1500,), dtype=torch.int32)
+    found = torch.zeros(2, dtype=torch.int32)
+    with anymetal.check() as report:
+        _own_kernel("read_all").read_all(
+            data, found, data.numel() // 4, threads=2 * 256, group_size=256
+        )
+    assert not report.findings, report
+    assert functools.reduce(operator.xor, found.tolist()) == functools.reduce(
+        operator.xor, data.tolist()
+    )
+
+
 def test_every_kernel_has_its_test() -> None:
-    tested = {startup.SMALL.stem, *workloads.MAKERS, "scan_held", "histogram_of_lanes"}
+    own = {"scan_held", "histogram_of_lanes", "read_all"}
+    tested = {startup.SMALL.stem, *workloads.MAKERS, *own}
     assert {path.stem for path in workloads.KERNELS.glob("*.metal")} == tested
