@@ -139,4 +139,63 @@ def test_limit_of_threads_decides_how_many_registers_there_are(
     ],
 )
 def test_lanes_wait_for_those_that_come_another_way(body: str, waits: int) -> None:
-    assert ptx_of(body).count("bar.warp.sync") == waits
+    assert ptx_of(body).count("match.any.sync") == waits
+
+
+def asks(ptx: str) -> tuple[int, int]:
+    """How often the hardware is asked which lanes are there, and how often lanes vote."""
+    return ptx.count("activemask"), ptx.count("vote.sync.ballot")
+
+
+@pytest.mark.parametrize(
+    ("body", "votes"),
+    [
+        # One for the way of a branch or the rounds of a loop, one for who is there still.
+        ("if (value > 7) written[0] = simd_is_first();", 2),
+        ("if (value > 7) written[simd_is_first()] = 1; else written[2 + simd_is_first()] = 2;", 4),
+        ("for (uint j = 0; j < lane; ++j) written[j] = simd_is_first();", 3),
+        ("for (uint j = 0; j < lane; ++j) { if (read[j]) continue; written[j] = simd_is_first();"
+         " if (read[j + 1]) continue; ++value; }", 4),
+        ("if (value > 7) { for (uint j = 0; j < read[i]; ++j) written[j] += 1;"
+         " written[9] = simd_is_first(); }", 2),
+        ("switch (value) { case 1: written[1] = simd_is_first(); break;"
+         " case 2: case 5: written[2] = simd_is_first(); break; default: written[3] = 1; }", 4),
+        # Behind a loop with atomics, which those that left it do not wait for.
+        ("for (uint j = 0; j < lane; ++j) atomic_fetch_add_explicit((device atomic_uint*)written +"
+         " read[j], 1, memory_order_relaxed); written[0] = simd_is_first();", 1),
+        ("for (uint j = 0; j < lane; ++j) atomic_fetch_add_explicit((device atomic_uint*)written +"
+         " read[j], 1, memory_order_relaxed);"
+         " if (value > 7) written[0] = simd_is_first();", 2),
+    ],
+)  # fmt: skip
+def test_lanes_that_may_be_apart_vote_instead_of_being_asked_for(body: str, votes: int) -> None:
+    assert asks(ptx_of(body)) == (0, votes)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "written[0] = simd_is_first();",
+        "if (value > 7) value += read[i]; written[0] = simd_is_first();",
+        "for (uint j = 0; j < lane; ++j) value += read[j]; written[0] = simd_is_first();",
+        "for (uint j = 0; j < count; ++j) atomic_fetch_add_explicit((device atomic_uint*)written +"
+        " read[j], 1, memory_order_relaxed); written[0] = simd_is_first();",
+    ],
+)
+def test_lanes_that_are_together_are_asked_for(body: str) -> None:
+    assert asks(ptx_of(body)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "ends"),
+    [
+        ("while (read[value]) value = read[value + i];", True),
+        ("while (read[value]) value = read[value + i]; written[0] = simd_is_first();", False),
+        ("uint j = 0; while (read[j]) j = read[j + count]; written[0] = simd_is_first();", True),
+    ],
+)
+def test_no_lane_is_led_out_of_a_loop_that_others_leave_later(body: str, ends: bool) -> None:
+    """An assertion that does not come back is a second way out, after which lanes do not meet."""
+    ptx = ptx_of(body)
+    assert "__assertfail" in ptx
+    assert bool(re.search(r"^\s*exit;", ptx, re.MULTILINE)) == ends
