@@ -181,12 +181,12 @@ class _Masks:
 
     def _rule_of_header(self, loop: Loop) -> _Rule | None:
         before = self._before[loop.header]
-        inside = {b for b in before if b in loop.blocks}
-        outside = set(before) - inside
+        inside = [b for b in dict.fromkeys(before) if b in loop.blocks]
+        outside = [b for b in dict.fromkeys(before) if b not in loop.blocks]
         entered = {b for b in loop.blocks if not set(self._before[b]) <= loop.blocks}
         if entered != {loop.header} or len(inside) != 1 or len(outside) != 1:
             return None
-        return _Rule(*outside, to=loop.header, back=next(iter(inside)))
+        return _Rule(outside[0], to=loop.header, back=inside[0])
 
     def _meets(self, start: str, end: str, loop: Loop | None) -> bool:
         """Whether all ways from a block come to another one, or end, in this round of a loop."""
