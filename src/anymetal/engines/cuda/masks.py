@@ -1,8 +1,8 @@
 """Lanes that run a block together are counted, not asked for, where a branch parted them.
 
 The hardware says which lanes happen to run together, and promises little: behind a loop with
-atomics, or one that can end in an assertion, lanes go on without those that are still in it. So
-lanes vote at the branches that part them, and each collective gets what the votes gave:
+atomics, or one that can end in an assertion (the clock's), lanes go on without those that are still
+in it. Behind such loops collectives get what lanes voted for at the branches that part them:
 
 - the two ways of a branch: the lanes that vote for it, of those that come there;
 - where all ways from a block meet: the lanes that were at that block;
@@ -18,27 +18,31 @@ from dataclasses import dataclass
 
 from anymetal.engines.cuda.catch_up import block_between
 from anymetal.engines.cuda.together import EVERYONE, HERE, Lanes, reached
-from anymetal.engines.cuda.watch import WATCHES
+from anymetal.engines.cuda.watch import WATCH, WATCH_APART
 from anymetal.ir import I1, I32, Block, Builder, Function, Instruction, Module, Operand, boolean
 from anymetal.ir.flow import Loop, graph_of, immediate_dominators, loop_aware_order, predecessors
 
 VOTE = "llvm.nvvm.vote.ballot.sync"
 
 
-def count_lanes(module: Module, function: Function, known: dict[str, Operand]) -> None:
-    """Rewrites the questions of blocks that a part of the lanes may run; `known` has the lanes of
-    some of these blocks."""
+def count_lanes(module: Module, function: Function, met: dict[str, Operand]) -> None:
+    """Rewrites the questions of blocks that a part of the lanes may run, where the hardware may be
+    wrong; `met` has the lanes of the blocks that catch_up.py let them meet in."""
     lanes = Lanes(function)
-    asking = [block for block in function.blocks if block.label in lanes.apart and _asks(block)]
+    doubtful = _behind_loose_loops(function, lanes.apart) | reached(graph_of(function), list(met))
+    doubtful &= lanes.apart
+    asking = [block for block in function.blocks if block.label in doubtful and _asks(block)]
     if not asking:
         return
     if _give_loops_one_way_round(function, lanes.apart):
         lanes = Lanes(function)
-    masks = _Masks(function, lanes, known)
+    masks = _Masks(function, lanes, met)
     for block in asking:
         mask = masks.of(block.label)
         if mask is not None:
             _vote_instead(module, function, block, mask)
+    if any(map(_asks, asking)):
+        _let_clocks_come_back(function, lanes.apart)
 
 
 def wait_behind_loose_loops(module: Module, function: Function) -> None:
@@ -50,6 +54,14 @@ def wait_behind_loose_loops(module: Module, function: Function) -> None:
     for block in function.blocks:
         if block.label in behind and _asks(block):
             _vote_instead(module, function, block, EVERYONE)
+
+
+def _let_clocks_come_back(function: Function, apart: set[str]) -> None:
+    """What could not be counted is asked for, and the hardware needs places where lanes meet."""
+    for block in function.blocks:
+        for instruction in block.instructions if block.label in apart else ():
+            if instruction.callee == WATCH:
+                instruction.target = f"@{WATCH_APART}"
 
 
 def _behind_loose_loops(function: Function, apart: set[str]) -> set[str]:
@@ -67,7 +79,7 @@ def _behind_loose_loops(function: Function, apart: set[str]) -> set[str]:
 def _may_wait(instruction: Instruction) -> bool:
     """Whether a loop with it looks as if it waited for somebody: atomics, and the clock."""
     if instruction.opcode == "call":
-        return instruction.callee in WATCHES
+        return instruction.callee in (WATCH, WATCH_APART)
     if instruction.opcode in ("load", "store"):
         return instruction.is_volatile or instruction.is_atomic
     return instruction.opcode in ("atomicrmw", "cmpxchg")

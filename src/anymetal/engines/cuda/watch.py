@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from anymetal.engines.cuda.together import HERE, Lanes
 from anymetal.ir import Function, Instruction, Module
 from anymetal.ir.flow import Graph, Loop, graph_of, loop_aware_order
 
@@ -22,9 +21,8 @@ _HALVING = ("lshr", "ashr", "udiv", "sdiv", "shl")
 _RESIZED = ("select", "zext", "sext", "trunc", "freeze")
 _OF_SHAPES = ("add", "sub", "mul", "shl", "lshr", "udiv", *_RESIZED)
 
-_WATCH = "am_watch"
-_WATCH_APART = "am_watch_apart"
-WATCHES = (_WATCH, _WATCH_APART)
+WATCH = "am_watch"
+WATCH_APART = "am_watch_apart"
 _DEFINITION = """define internal void @NAME(ptr %count, i64 %since) alwaysinline {
   %before = load i32, ptr %count, align 4
   %round = add i32 %before, 1
@@ -46,7 +44,8 @@ stop:
 )
 # An assertion does not come back. Said so, it is a second end of the loop for the assembler: lanes
 # that leave in different rounds then have no place where all their ways meet, and go on one by one.
-# What does come back must not keep LLVM from holding memory in registers.
+# To come back takes registers, so that this is for lanes that nothing else brings together; it must
+# not keep LLVM from holding memory in registers.
 _ENDS = {"ATTRIBUTES": "", "AFTER": "unreachable"}
 _COMES_BACK = {
     "ATTRIBUTES": " cold nounwind willreturn memory(argmem: read, inaccessiblemem: readwrite)",
@@ -63,11 +62,9 @@ def watch_loops(module: Module, function: Function, kernel: str) -> bool:
     if not watched:
         return False
     count, since = function.fresh("am.rounds"), function.fresh("am.since")
-    apart = _asking_apart(function)
     for label in {label for loop in watched for label in _latches(loop, graph)}:
         block = function.block(label)
-        name = _WATCH_APART if label in apart else _WATCH
-        call = Instruction(f"call void @{name}(ptr {count}, i64 {since})")
+        call = Instruction(f"call void @{WATCH}(ptr {count}, i64 {since})")
         block.insert_before(block.terminator, [call])
     clock = "call i64 @llvm.nvvm.read.ptx.sreg.globaltimer()"
     function.at_entry(
@@ -76,16 +73,10 @@ def watch_loops(module: Module, function: Function, kernel: str) -> bool:
     function.entry.instructions.insert(0, Instruction(f"{count} = alloca i32, align 4"))
     module.parts += [
         *_declarations(kernel),
-        _definition(_WATCH, _ENDS),
-        _definition(_WATCH_APART, _COMES_BACK),
+        _definition(WATCH, _ENDS),
+        _definition(WATCH_APART, _COMES_BACK),
     ]
     return True
-
-
-def _asking_apart(function: Function) -> set[str]:
-    """The blocks that a part of the lanes may run, in a kernel that asks which lanes are there."""
-    asks = any(True for _ in function.calls(HERE))
-    return Lanes(function).apart if asks else set()
 
 
 def _definition(name: str, parts: dict[str, str]) -> str:
