@@ -67,6 +67,10 @@ kernel void waits(device atomic_uint* x, uint i [[thread_position_in_threadgroup
   if (i < 32) while (atomic_load_explicit(x, memory_order_relaxed) == 0) {}
   threadgroup_barrier(mem_flags::mem_device);
 }
+kernel void waits_apart(device atomic_uint* x, uint i [[thread_position_in_threadgroup]]) {
+  for (uint k = i % 32; atomic_load_explicit(x, memory_order_relaxed) < k; k += k == 7) {}
+  if (simd_is_first()) atomic_store_explicit(x, 1, memory_order_relaxed);
+}
 kernel void twice(device float* x, constant float& by, uint i [[thread_position_in_grid]]) {
   x[i] *= by;
 }
@@ -154,17 +158,22 @@ sys.path[:0] = [sys.argv[1]]
 import anymetal, features
 x = torch.zeros(1, dtype=torch.int32).cuda()
 library = anymetal.compile_shader(features.TEXT)
-library.specialize("waits", features.FACTOR)(x, threads=64, group_size=64)
+library.specialize(sys.argv[2], features.FACTOR)(x, threads=64, group_size=64)
 torch.cuda.synchronize()
 """
 
 
 def endless(library: anymetal.ShaderLibrary) -> None:
-    """A process of its own: its context is lost."""
+    """Processes of their own: their contexts are lost."""
     del library
+    for kernel in ("waits", "waits_apart"):
+        _endless(kernel)
+
+
+def _endless(kernel: str) -> None:
     start = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", ENDLESS, str(Path(__file__).parent)],
+        [sys.executable, "-c", ENDLESS, str(Path(__file__).parent), kernel],
         env={**os.environ, "ANYMETAL_TIME_LIMIT": "2"},
         capture_output=True,
         text=True,
@@ -174,11 +183,10 @@ def endless(library: anymetal.ShaderLibrary) -> None:
     seconds = time.perf_counter() - start
     lines = [line for line in done.stderr.splitlines() if "takes longer" in line]
     error = done.stderr.strip().splitlines()[-1:] or [""]
-    named = bool(lines) and "'waits' takes longer than ANYMETAL_TIME_LIMIT" in lines[0]
+    named = bool(lines) and f"'{kernel}' takes longer than ANYMETAL_TIME_LIMIT" in lines[0]
     expect(
         named and done.returncode != 0,
-        f"an endless loop, with threads that wait for it: {seconds:.0f} s, {len(lines)} lines:"
-        f" {lines[:1]}; {error}",
+        f"an endless loop, {kernel}: {seconds:.0f} s, {len(lines)} lines: {lines[:1]}; {error}",
     )
 
 

@@ -139,4 +139,73 @@ def test_limit_of_threads_decides_how_many_registers_there_are(
     ],
 )
 def test_lanes_wait_for_those_that_come_another_way(body: str, waits: int) -> None:
-    assert ptx_of(body).count("bar.warp.sync") == waits
+    assert ptx_of(body).count("match.any.sync") == waits
+
+
+def asks(ptx: str) -> tuple[int, int]:
+    """How often the hardware is asked which lanes are there, and how often lanes vote."""
+    return ptx.count("activemask"), ptx.count("vote.sync.ballot")
+
+
+# Lanes that left a loop with atomics do not wait for those that are still in it.
+LOOSE = (
+    "for (uint n = 0; n < lane; ++n) atomic_fetch_add_explicit((device atomic_uint*)written +"
+    " read[n], 1, memory_order_relaxed);"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "votes"),
+    [
+        # One for the way of a branch or the rounds of a loop, one for who is there still.
+        ("written[0] = simd_is_first();", 1),
+        ("if (value > 7) written[0] = simd_is_first();", 2),
+        ("if (value > 7) written[simd_is_first()] = 1; else written[2 + simd_is_first()] = 2;", 4),
+        ("for (uint j = 0; j < lane; ++j) written[j] = simd_is_first();", 3),
+        ("for (uint j = 0; j < lane; ++j) { if (read[j]) continue; written[j] = simd_is_first();"
+         " if (read[j + 1]) continue; ++value; }", 4),
+        ("if (value > 7) { for (uint j = 0; j < read[i]; ++j) written[j] += 1;"
+         " written[9] = simd_is_first(); }", 2),
+        ("switch (value) { case 1: written[1] = simd_is_first(); break;"
+         " case 2: case 5: written[2] = simd_is_first(); break; default: written[3] = 1; }", 4),
+    ],
+)  # fmt: skip
+def test_lanes_behind_a_loose_loop_vote_instead_of_being_asked_for(body: str, votes: int) -> None:
+    assert asks(ptx_of(f"{LOOSE} {body}")) == (0, votes)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "written[0] = simd_is_first();",
+        "if (value > 7) written[0] = simd_is_first();",
+        "for (uint j = 0; j < lane; ++j) value += read[j]; written[0] = simd_is_first();",
+        f"written[0] = simd_is_first(); {LOOSE}",
+        f"{LOOSE.replace('< lane', '< count')} written[0] = simd_is_first();",
+    ],
+)
+def test_lanes_that_the_hardware_lets_meet_are_asked_for(body: str) -> None:
+    assert asks(ptx_of(body)) == (1, 0)
+
+
+# Lanes come to the collective from two places, and some leave the loop there.
+CROSSING = (
+    "for (uint j = 0; j < 8; ++j) { if (read[value]) { value = read[value + i]; continue; }"
+    " written[j] = simd_is_first(); if (read[i + j]) break; }"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "ends"),
+    [
+        ("while (read[value]) value = read[value + i];", True),
+        ("while (read[value]) value = read[value + i]; written[0] = simd_is_first();", True),
+        (f"while (read[value]) value = read[value + i]; {CROSSING}", False),
+    ],
+)
+def test_lanes_that_cannot_be_counted_meet_behind_a_clock(body: str, ends: bool) -> None:
+    """An assertion that does not come back is a second way out of its loop for the assembler."""
+    ptx = ptx_of(body)
+    assert "__assertfail" in ptx
+    assert ("activemask" in ptx) == (not ends)
+    assert bool(re.search(r"^\s*exit;", ptx, re.MULTILINE)) == ends

@@ -13,10 +13,11 @@ from judging import doubled, judge
 
 import anymetal
 from anymetal import ops
+from anymetal.evidence.judge import relative_error
 from anymetal.launch.guarded import watched
 from anymetal.ops.declare import OPERATORS
 from anymetal.ops.norms.rows import Norm, Sizes
-from anymetal.policy.policy import override
+from anymetal.policy.policy import as_if_on, override
 
 KINDS = ("rms_norm", "layer_norm")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -304,6 +305,25 @@ def test_group_norm_takes_channels_last() -> None:
     mine = ops.group_norm(x, 3, weight, bias)
     exact = F.group_norm(x.double(), 3, weight.double(), bias.double())
     judge(mine, exact, F.group_norm(x, 3, weight, bias), "channels last")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_gradients_of_long_channels_keep_their_digits(device: str) -> None:
+    """An error of the mean enters the sum for a weight at each of 8198 places; with the launches
+    that a GPU gets, too."""
+    errors = []
+    for seed in range(8):
+        generator = torch.Generator().manual_seed(seed)
+        x, dy = (torch.randn(2, 2, 4099, generator=generator) for _ in range(2))
+        x[:, 0, 0] = 30  # far from the mean
+        dy += 0.5
+        weight, bias = torch.ones(2), torch.zeros(2)
+        with as_if_on(device):
+            found = torch.ops.anymetal.group_norm_backward(dy, x, 1, weight, bias)
+        normal = F.group_norm(x.double(), 1)
+        exact = (dy * normal).sum((0, 2)), dy.double().sum((0, 2))
+        errors.append([relative_error(a, b) for a, b in zip(found[1:], exact, strict=True)])
+    assert torch.tensor(errors).median(0).values.max() < 2e-6
 
 
 @pytest.mark.parametrize("strategy", ["single_group", "looped", "two_phase"])

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from anymetal.engines.cuda.together import EVERYONE, HERE, Lanes
-from anymetal.ir import I32, VOID, Block, Builder, Function, Instruction, Module, Operand
+from anymetal.ir import I32, Block, Builder, Function, Instruction, Module, Operand, i32
 from anymetal.ir.flow import Loop, graph_of, loop_aware_order, predecessors
 from anymetal.ir.grammar import Parts
 
-_WAIT = "llvm.nvvm.bar.warp.sync"
+_MATCH = "llvm.nvvm.match.any.sync.i32"
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,19 @@ class _Region:
     inside: frozenset[str]
 
 
-def catch_up(module: Module, function: Function) -> None:
-    """Inserts the waits, for collectives that ask who is there."""
+def catch_up(module: Module, function: Function) -> dict[str, Operand]:
+    """Inserts the waits, for collectives that ask who is there; returns the lanes of the blocks
+    behind them."""
+    met: dict[str, Operand] = {}
     if not any(True for _ in function.calls(HERE)):
-        return
+        return met
     done: set[str] = set()
     while (region := next(_Search(function).regions(done), None)) is not None:
         done.add(region.key)
-        _rewrite(function, region)
-        module.declare(_WAIT, VOID, [I32])
+        # Where a block has several waits, the first one that was made is the last to be run.
+        met = _rewrite(function, region) | met
+        module.declare(_MATCH, I32, [I32, I32])
+    return met
 
 
 class _Search:
@@ -109,7 +113,8 @@ class _Search:
 # --- code -----------------------------------------------------------------------------------------
 
 
-def _rewrite(function: Function, region: _Region) -> None:
+def _rewrite(function: Function, region: _Region) -> dict[str, Operand]:
+    """Each lane that leaves waits for all that entered, and learns which go the same way."""
     everyone = _who_enters(function, region)
     graph = graph_of(function)
     leaving: dict[str, list[str]] = {}
@@ -118,11 +123,13 @@ def _rewrite(function: Function, region: _Region) -> None:
             if target not in region.inside:
                 leaving.setdefault(target, []).append(label)
     before = predecessors(graph)
-    for target, sources in leaving.items():
+    met: dict[str, Operand] = {}
+    for number, (target, sources) in enumerate(leaving.items()):
         block = function.block(target)
         if not set(before[target]) <= set(sources):
-            block = _block_between(function, sources, block)
-        _wait(function, block, everyone)
+            block = block_between(function, sources, block)
+        met[block.label] = _wait(function, block, everyone, number)
+    return met
 
 
 def _who_enters(function: Function, region: _Region) -> Operand:
@@ -130,7 +137,7 @@ def _who_enters(function: Function, region: _Region) -> Operand:
     block = function.block(region.before)
     apart = region.before in Lanes(function).apart
     if region.before != region.key and len(set(block.successors)) > 1:
-        block = _block_between(function, [block.label], function.block(region.key))
+        block = block_between(function, [block.label], function.block(region.key))
         apart = True
     if not apart:
         return EVERYONE
@@ -140,7 +147,7 @@ def _who_enters(function: Function, region: _Region) -> Operand:
     return here
 
 
-def _block_between(function: Function, sources: list[str], target: Block) -> Block:
+def block_between(function: Function, sources: list[str], target: Block) -> Block:
     """A block through which some of its predecessors come to another one."""
     label = function.fresh("am.met")[1:]
     made: list[Instruction] = []
@@ -163,8 +170,9 @@ def _incoming(pairs: list[tuple[Operand, str]]) -> Parts:
     return Parts(operands=tuple(o for o, _ in pairs), labels=tuple(label for _, label in pairs))
 
 
-def _wait(function: Function, block: Block, lanes: Operand) -> None:
+def _wait(function: Function, block: Block, lanes: Operand, way: int) -> Operand:
     made: list[Instruction] = []
-    Builder(function.fresh, into=made).call(VOID, _WAIT, [lanes])
+    met = Builder(function.fresh, into=made).call(I32, _MATCH, [lanes, i32(way)])
     at = next(n for n, i in enumerate(block.instructions) if i.opcode != "phi")
     block.instructions[at:at] = made
+    return met

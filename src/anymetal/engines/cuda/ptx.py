@@ -9,6 +9,7 @@ from anymetal.engines.cuda.banks import rows_share_banks, spread_over_banks
 from anymetal.engines.cuda.catch_up import catch_up
 from anymetal.engines.cuda.copies import copy_by_themselves
 from anymetal.engines.cuda.keeping import keep_what_is_read
+from anymetal.engines.cuda.masks import count_lanes, wait_behind_loose_loops
 from anymetal.engines.cuda.matrices import CALLS, lower_matrices
 from anymetal.engines.cuda.target import ENTRY, PTX_VERSION, TRIPLE
 from anymetal.engines.cuda.together import HERE, name_all_lanes
@@ -48,9 +49,11 @@ def _with_lanes(text: str) -> tuple[str, set[int]]:
     if not has_matrices and f"@{HERE}(" not in text:
         return text, set()
     module = parse(text)
-    distances = lower_matrices(module, module.function(ENTRY)) if has_matrices else set()
-    catch_up(module, module.function(ENTRY))
-    name_all_lanes(module.function(ENTRY))
+    function = module.function(ENTRY)
+    distances = lower_matrices(module, function) if has_matrices else set()
+    count_lanes(module, function, catch_up(module, function))
+    name_all_lanes(function)
+    wait_behind_loose_loops(module, function)
     return str(module), distances
 
 

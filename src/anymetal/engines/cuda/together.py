@@ -17,7 +17,7 @@ _SPECIAL = "llvm.nvvm.read.ptx.sreg."
 _THREAD = f"{_SPECIAL}tid.x"
 _OF_GROUP = tuple(f"{_SPECIAL}{what}." for what in ("ctaid", "nctaid", "ntid"))
 _SHUFFLE = "llvm.nvvm.shfl.sync."
-_SAME_FOR_ALL = (HERE, "llvm.nvvm.vote.", "llvm.nvvm.redux.sync.")
+_SAME_FOR_ALL = (HERE, "llvm.nvvm.vote.", "llvm.nvvm.match.any.", "llvm.nvvm.redux.sync.")
 # The operand of each that has the lanes.
 _LANES = {_SHUFFLE: 0, "llvm.nvvm.vote.": 0, "llvm.nvvm.bar.warp.sync": 0, "llvm.nvvm.redux.": 1}
 _LANE_BITS = 5
@@ -56,7 +56,7 @@ def _copy_for_whole_simdgroups(function: Function, start: str, apart: set[str]) 
         return
     first = function.block(start)
     graph = graph_of(function)
-    labels = _reached(graph, graph[start])
+    labels = reached(graph, graph[start])
     blocks = [block for block in function.blocks if block.label in labels]
     origins = {label for block in blocks for phi in block.phis for label in phi.labels}
     if start in labels or not origins <= labels | {start}:
@@ -108,14 +108,14 @@ class _Copy:
         )
 
 
-def _reached(graph: Graph, waiting: list[str]) -> set[str]:
-    waiting, reached = list(waiting), set()
+def reached(graph: Graph, starts: list[str]) -> set[str]:
+    waiting, found = list(starts), set()
     while waiting:
         label = waiting.pop()
-        if label not in reached:
-            reached.add(label)
+        if label not in found:
+            found.add(label)
             waiting += graph[label]
-    return reached
+    return found
 
 
 def _place_of_lanes(instruction: Instruction) -> int | None:
@@ -126,15 +126,16 @@ def _place_of_lanes(instruction: Instruction) -> int | None:
 class Lanes:
     """Which values may differ between the lanes of a simdgroup (`differing`), and which blocks may
     be run by a part of them (`apart`); where all lanes `start` that are there, and the blocks that
-    `fewer` may reach; and where all ways from a block are `meeting` again."""
+    `fewer` may reach; the `graph` without ways that end at once, and where all ways from a block
+    are `meeting` again."""
 
     def __init__(self, function: Function) -> None:
         self._parameters = {parameter.name for parameter in function.parameters}
         self._definitions = function.definitions()
         self._blocks = {block.label: block for block in function.blocks}
         whole = graph_of(function)
-        self._graph = _without_ends(whole, self._blocks)
-        self.meeting = _meeting_points(self._graph)
+        self.graph = _without_ends(whole, self._blocks)
+        self.meeting = _meeting_points(self.graph)
         self._users = function.users()
         self.differing: set[str] = set()
         self.apart: set[str] = set()
@@ -149,12 +150,12 @@ class Lanes:
         ending = [
             label
             for label, targets in graph.items()
-            if targets != self._graph[label]
+            if targets != self.graph[label]
             and not self.differing.isdisjoint(self._blocks[label].terminator.names)
         ]
-        after = {label: _reached(graph, graph[label]) for label in ending}
+        after = {label: reached(graph, graph[label]) for label in ending}
         first = [label for label in ending if not any(label in after[other] for other in ending)]
-        behind = self._graph[first[0]] if len(first) == 1 else []
+        behind = self.graph[first[0]] if len(first) == 1 else []
         if not ending:
             self.start = entry
         elif len(behind) == 1 and predecessors(graph)[behind[0]] == first:
@@ -164,7 +165,7 @@ class Lanes:
     def _spread(self, waiting: list[str]) -> None:
         """From values that differ to those that are made of them, or depend on a branch on them."""
         branches: dict[str, list[str]] = {}
-        for label, targets in self._graph.items():
+        for label, targets in self.graph.items():
             for name in self._blocks[label].terminator.names if len(set(targets)) > 1 else ():
                 branches.setdefault(name, []).append(label)
         while waiting:
@@ -182,12 +183,12 @@ class Lanes:
         the way that a lane took."""
         end = self.meeting.get(label)
         seen: set[str] = set()
-        waiting = list(self._graph[label])
+        waiting = list(self.graph[label])
         while waiting:
             block = waiting.pop()
             if block != end and block not in seen:
                 seen.add(block)
-                waiting += self._graph[block]
+                waiting += self.graph[block]
         self.apart |= seen
         joined = seen | ({end} if end else set())
         found = [phi.result for at in joined for phi in self._blocks[at].phis]

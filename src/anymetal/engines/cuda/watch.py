@@ -21,7 +21,9 @@ _HALVING = ("lshr", "ashr", "udiv", "sdiv", "shl")
 _RESIZED = ("select", "zext", "sext", "trunc", "freeze")
 _OF_SHAPES = ("add", "sub", "mul", "shl", "lshr", "udiv", *_RESIZED)
 
-_WATCH = """define internal void @am_watch(ptr %count, i64 %since) alwaysinline {
+WATCH = "am_watch"
+WATCH_APART = "am_watch_apart"
+_DEFINITION = """define internal void @NAME(ptr %count, i64 %since) alwaysinline {
   %before = load i32, ptr %count, align 4
   %round = add i32 %before, 1
   store i32 %round, ptr %count, align 4
@@ -37,9 +39,18 @@ look:
 stop:
   call void @__assertfail(ptr addrspacecast (ptr addrspace(1) @am_watch_text to ptr), """ + (
     "ptr addrspacecast (ptr addrspace(1) @am_watch_file to ptr), i32 0, "
-    "ptr addrspacecast (ptr addrspace(1) @am_watch_kernel to ptr), i64 1)\n"
-    "  unreachable\non:\n  ret void\n}"
+    "ptr addrspacecast (ptr addrspace(1) @am_watch_kernel to ptr), i64 1)ATTRIBUTES\n"
+    "  AFTER\non:\n  ret void\n}"
 )
+# An assertion does not come back. Said so, it is a second end of the loop for the assembler: lanes
+# that leave in different rounds then have no place where all their ways meet, and go on one by one.
+# To come back takes registers, so that this is for lanes that nothing else brings together; it must
+# not keep LLVM from holding memory in registers.
+_ENDS = {"ATTRIBUTES": "", "AFTER": "unreachable"}
+_COMES_BACK = {
+    "ATTRIBUTES": " cold nounwind willreturn memory(argmem: read, inaccessiblemem: readwrite)",
+    "AFTER": "br label %on",
+}
 
 
 def watch_loops(module: Module, function: Function, kernel: str) -> bool:
@@ -53,15 +64,26 @@ def watch_loops(module: Module, function: Function, kernel: str) -> bool:
     count, since = function.fresh("am.rounds"), function.fresh("am.since")
     for label in {label for loop in watched for label in _latches(loop, graph)}:
         block = function.block(label)
-        call = Instruction(f"call void @am_watch(ptr {count}, i64 {since})")
+        call = Instruction(f"call void @{WATCH}(ptr {count}, i64 {since})")
         block.insert_before(block.terminator, [call])
     clock = "call i64 @llvm.nvvm.read.ptx.sreg.globaltimer()"
     function.at_entry(
         (Instruction(f"store i32 0, ptr {count}, align 4"), Instruction(f"{since} = {clock}"))
     )
     function.entry.instructions.insert(0, Instruction(f"{count} = alloca i32, align 4"))
-    module.parts += [*_declarations(kernel), _WATCH]
+    module.parts += [
+        *_declarations(kernel),
+        _definition(WATCH, _ENDS),
+        _definition(WATCH_APART, _COMES_BACK),
+    ]
     return True
+
+
+def _definition(name: str, parts: dict[str, str]) -> str:
+    text = _DEFINITION.replace("NAME", name)
+    for part, meant in parts.items():
+        text = text.replace(part, meant)
+    return text
 
 
 def _declarations(kernel: str) -> list[str]:

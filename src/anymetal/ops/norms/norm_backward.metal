@@ -9,9 +9,12 @@
 
 constant constexpr uint kept_moments = 3;
 
+// The shift becomes the mean, and the mean what that was rounded by: elements are nearer to it than
+// to the row's first one, and their differences are rounded less.
 inline void keep(thread const Moments& moments, device float* kept, long row) {
-  kept[kept_moments * row] = moments.shift;
-  kept[kept_moments * row + 1] = moments.mean;
+  const float mean = moments.shift + moments.mean;
+  kept[kept_moments * row] = mean;
+  kept[kept_moments * row + 1] = moments.shift - mean + moments.mean;
   kept[kept_moments * row + 2] = moments.reciprocal;
 }
 
@@ -72,7 +75,8 @@ template <typename T, typename N, bool alone, bool sums, uint held_elements, uin
   const uint end = min(first + sizes.block, sizes.rows);
   for (uint row = first; row < end; ++row) {
     device const T* row_x = x + row * sizes.x;
-    const float shift = shift_of<N>(row_x, team);
+    const float shift =
+        alone ? shift_of<N>(row_x, team) : shift_of_several<N>(row_x, sizes.columns, team);
     V held[steps];
     for (uint step = 0; step < steps; ++step) {
       const uint i = (step * team.size + team.index) * width;
@@ -331,7 +335,7 @@ template <typename T, typename N, uint width>
   extra += row * sizes.other;
   x += row * sizes.x;
   x_gradient += row * sizes.x_gradient;
-  const float shift = shift_of<N>(x, team);
+  const float shift = shift_of_several<N>(x, columns, team);
   const float2 all = moments_of_part<N, width>(x, shift, 0, columns, team, scratch);
   const Moments moments = finished(shift, all, columns, sizes.eps);
   const float2 means = partial_means<N, width>(gradient, x, weight, row, 0, columns, float(columns),
@@ -433,21 +437,40 @@ template <typename T, uint width>
                              uint2 in_grid [[thread_position_in_grid]],
                              uint lane [[thread_index_in_simdgroup]]) {
   using W = Width<width>;
+  using V = typename W::type;
   const uint places = sizes.spatial;
   const uint channels_of_group = sizes.columns / places;
   const uint channel = in_grid.y;  // of all samples
   gradient += long(channel) * places;
   x += long(channel) * places;
   const Moments moments = kept_of(kept, channel / channels_of_group);
-  typename W::type weight = typename W::type(0.0f);
-  typename W::type bias = typename W::type(0.0f);
-  for (uint i = lane * width; i < places; i += 32 * width) {
-    const auto dy = W::load(gradient + i);
-    weight += dy * moments.normal(W::load(x + i));
-    bias += dy;
+  // Four sums of each, by turns where an access has one element: fewer roundings one behind the
+  // other, and more loads on their way.
+  constexpr uint parts = 4 / width;
+  constexpr uint step = 32 * width;
+  V weights[parts] = {};
+  V biases[parts] = {};
+  uint i = lane * width;
+  for (; i + (parts - 1) * step < places; i += parts * step) {
+#pragma unroll
+    for (uint part = 0; part < parts; ++part) {
+      const V dy = W::load(gradient + i + part * step);
+      weights[part] += dy * moments.normal(W::load(x + i + part * step));
+      biases[part] += dy;
+    }
   }
-  const float weight_sum = simd_sum(sum_of(weight));
-  const float bias_sum = simd_sum(sum_of(bias));
+  for (; parts > 1 && i < places; i += step) {
+    const V dy = W::load(gradient + i);
+    weights[0] += dy * moments.normal(W::load(x + i));
+    biases[0] += dy;
+  }
+#pragma unroll
+  for (uint part = 1; part < parts; ++part) {
+    weights[0] += weights[part];
+    biases[0] += biases[part];
+  }
+  const float weight_sum = simd_sum(sum_of(weights[0]));
+  const float bias_sum = simd_sum(sum_of(biases[0]));
   if (lane == 0) {
     sums[channel] = weight_sum;
     sums[long(sizes.rows) * channels_of_group + channel] = bias_sum;

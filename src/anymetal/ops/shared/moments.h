@@ -129,6 +129,14 @@ inline float shift_of(device const T* x, thread const Team& team) {
   return simd_broadcast_first(team.lane == 0 ? float(*x) : 0.0f);
 }
 
+// The mean of the row's first elements, one a lane: in a long row it is nearer to the mean of all
+// than the first one, and the differences and their mean are rounded less.
+template <typename N, typename T>
+inline float shift_of_several(device const T* x, uint columns, thread const Team& team) {
+  if constexpr (!N::centred) return 0.0f;
+  return lanes_sum(float(x[min(team.lane, columns - 1)])) * (1.0f / 32.0f);
+}
+
 // Something near the mean of a row, which differences are taken from before squares are: the mean
 // of as many elements as lanes, or, where elements have 16 bits and show less, of the first eight,
 // which every thread reads. One of them that is far from all others moves it little, and the
