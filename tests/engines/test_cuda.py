@@ -116,6 +116,7 @@ kernel void hinted(device const uint4* x, device uint4* y, uint i [[thread_posit
   uint words[4];
   anymetal_fetch_ahead(x + i + 64);
   anymetal_read_once(words, x + i);
+  anymetal_forget(words[0], words[1], words[2], words[3]);
   anymetal_write_once(y + i, words[0] + 1, words[1] + 1, words[2] + 1, words[3] + 1);
 }
 """

@@ -158,7 +158,7 @@ template <typename T, typename N, uint held_elements, uint width>
     const uint at = i * 32 * width;
     Some::load(w, weight + first + at);
     if constexpr (N::centred) Some::load(b, bias + first + at);
-    Raw::read(values, Raw::changed(held[i], N::centred ? 0 : sizes.spatial));
+    Raw::read(values, N::centred ? held[i] : Raw::anew(held[i], sizes.spatial));
 #pragma unroll
     for (uint part = 0; part < parts; ++part) {
       if constexpr (N::centred && sizeof(T) == 2)

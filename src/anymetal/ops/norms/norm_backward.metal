@@ -262,8 +262,8 @@ template <typename T, typename N, uint held_elements, uint width>
 #pragma unroll
     for (uint i = 0; i < accesses; ++i) {
       Some::load(w, weight + i * 32 * width);
-      Raw::read(values, Raw::changed(kept_x[i], zero));
-      Raw::read(dy, Raw::changed(kept_dy[i], zero));
+      Raw::read(values, kept_x[i] ^ zero);
+      Raw::read(dy, kept_dy[i] ^ zero);
 #pragma unroll
       for (uint part = 0; part < parts; ++part) {
         const uint j = i * parts + part;

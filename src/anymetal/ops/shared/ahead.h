@@ -1,5 +1,5 @@
 // Memory that is fetched ahead of its use, and such as is read or written once, where a device can
-// be told.
+// be told; and words that are not worth keeping what was computed from them.
 #pragma once
 #include "shared/types.h"
 #if __has_include(<anymetal/ahead.h>)
@@ -21,6 +21,17 @@ inline uint4 read_once(device const uint4* from) {
   return uint4(words[0], words[1], words[2], words[3]);
 #else
   return *from;
+#endif
+}
+
+// Words of which a compiler no longer knows what was computed from them; `zero` is 0, which it must
+// not know either.
+inline uint4 forgotten(uint4 words, uint zero) {
+#ifdef anymetal_forget
+  anymetal_forget(words.x, words.y, words.z, words.w);
+  return words;
+#else
+  return words ^ zero;
 #endif
 }
 

@@ -216,8 +216,8 @@ template <typename A, typename Step, uint steps, bool alone>
   const float2 state = Step::finish(merge_threadgroup<Step>(own, partial, lane, simd, simds));
 #pragma unroll
   for (uint i = 0; i < accesses; ++i) {
-    Raw::read(values, Raw::changed(first[i], rows.chunk));
-    Raw::read(others, Raw::changed(alone ? first[i] : second[alone ? 0 : i], rows.chunk));
+    Raw::read(values, Raw::anew(first[i], rows.chunk));
+    Raw::read(others, Raw::anew(alone ? first[i] : second[alone ? 0 : i], rows.chunk));
     Eight::store(y + i * 256, Step::result(state, values[0], others[0]),
                  Step::result(state, values[1], others[1]));
   }

@@ -74,13 +74,18 @@ struct RowInMemory {
   }
 
   // The same without taking `shift` away, where elements have 16 bits: they are not so near to each
-  // other that this would matter in what is linear in them. `zero` is 0, which a compiler must not
-  // know: it would keep what was read before.
+  // other that this would matter in what is linear in them. With `anew` it is computed again from
+  // what is kept; `zero` is 0, which a compiler must not know: it would keep what was read before.
+  template <bool anew>
   void read_again(thread float4* values, thread float4* dy, uint i, uint zero) const thread {
-    Raw::read(values,
-              i < kept_x ? Raw::changed(x[i], zero) : Raw::load(row_x + zero + first_of(i)));
-    Raw::read(dy, i < kept_gradient ? Raw::changed(gradient[i], zero)
-                                    : Raw::load(row_gradient + zero + first_of(i)));
+    if (i < kept_x)
+      Raw::read(values, anew ? Raw::anew(x[i], zero) : x[i]);
+    else
+      Raw::read(values, Raw::load(row_x + zero + first_of(i)));
+    if (i < kept_gradient)
+      Raw::read(dy, anew ? Raw::anew(gradient[i], zero) : gradient[i]);
+    else
+      Raw::read(dy, Raw::load(row_gradient + zero + first_of(i)));
     if constexpr (N::centred && sizeof(T) == 4) {
 #pragma unroll
       for (uint part = 0; part < Some::parts; ++part) values[part] -= shift;
@@ -218,7 +223,7 @@ inline void add_rows(thread RowInMemory<T, N, accesses, width, kept_x, kept_grad
     plain_weights_at<N, width, whole>(w, weight, row, at, sizes);
 #pragma unroll
     for (uint r = 0; r < together; ++r) {
-      here[r].read_again(values, dy, i, N::centred || !keeps ? sizes.spatial : 0);
+      here[r].template read_again<N::centred || !keeps>(values, dy, i, sizes.spatial);
       if constexpr (whole && !keeps) here[r].replace(i, next.x);
 #pragma unroll
       for (uint part = 0; part < parts; ++part) {

@@ -54,6 +54,7 @@ AM_INLINE void am_fetch_ahead(const void*) {}
 AM_INLINE void am_read_once(unsigned (&words)[4], const void* from) {
   __builtin_memcpy(words, from, sizeof(words));
 }
+AM_INLINE void am_forget(unsigned&, unsigned&, unsigned&, unsigned&) {}
 AM_INLINE void am_write_once(void* to, unsigned a, unsigned b, unsigned c, unsigned d) {
   const unsigned words[] = {a, b, c, d};
   __builtin_memcpy(to, words, sizeof(words));

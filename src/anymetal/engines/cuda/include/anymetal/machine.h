@@ -70,6 +70,11 @@ AM_INLINE void am_read_once(unsigned (&words)[4], const void* from) {
       : "l"(from));
 }
 
+// What was computed from these words is computed again.
+AM_INLINE void am_forget(unsigned& a, unsigned& b, unsigned& c, unsigned& d) {
+  asm volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d));
+}
+
 // 16 bytes that leave the L2 cache before others.
 AM_INLINE void am_write_once(void* to, unsigned a, unsigned b, unsigned c, unsigned d) {
   asm volatile(
