@@ -9,8 +9,12 @@ import torch
 from tests.msl.sources import HEADER
 
 import anymetal
+from anymetal.engines.compiler import Compiler
+from anymetal.engines.contract import PLAIN
+from anymetal.engines.cuda.executable import CudaExecutable
 from anymetal.errors import UnsetConstantError
 from anymetal.msl.spelling import author_name
+from anymetal.nouns import Source
 
 TABLES = f"""{HEADER}
 constant float4 E = exp(float4(0, 1, 2, 3));
@@ -63,6 +67,16 @@ def test_values_are_computed_on_every_engine(engine: str, monkeypatch: pytest.Mo
     anymetal.compile_shader(TABLES).read(out)
     want = torch.tensor([expected(i) for i in range(257)])
     torch.testing.assert_close(out, want, rtol=2e-6, atol=0)
+
+
+def test_values_are_computed_here_for_other_processors() -> None:
+    source = Source(
+        f"{HEADER}\nconstant float V = exp(0.0f) * 3 + 1;\n"
+        "kernel void read(device float* out) { *out = V; }"
+    )
+    made = Compiler(source).compile("read", {}, PLAIN, "cuda-sm80")
+    assert isinstance(made, CudaExecutable)
+    assert f"{0x40800000}" in made.ptx  # 4
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ def main() -> None:
     question = json.load(sys.stdin)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(opt=1)
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=1
+    )
     code = llvm.create_mcjit_compiler(_visible(question), machine)
     code.finalize_object()
     for name in question["constructors"]:

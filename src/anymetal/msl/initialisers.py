@@ -8,6 +8,7 @@ and every engine and the checker then see plain constant tables.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,8 @@ from anymetal.msl.spelling import author_name
 _CONSTRUCTORS = "@llvm.global_ctors"
 _UNSET = "@am_unset_constant_"
 _EVALUATOR = Path(__file__).parent / "evaluate.py"
+_TARGET = "target "
+_PROCESSOR = re.compile(r' "target-(?:cpu|features)"="[^"]*"')
 
 
 class UnknownValue(Exception):
@@ -102,7 +105,8 @@ def _refuse_open_calls(module: Module, needed: list[Function], names: list[str])
 
 
 def _extracted(module: Module, variables: list[Global], needed: list[Function]) -> Module:
-    """What the constructors need, with every variable visible from outside."""
+    """What the constructors need, with every variable visible from outside. It is for the processor
+    that this runs on, whatever the kernel is for."""
     visible = {one.name: f"{one.name} = global {one.type} {one.initialiser}" for one in variables}
     parts: list[str | Function] = []
     for part in module.parts:
@@ -111,8 +115,8 @@ def _extracted(module: Module, variables: list[Global], needed: list[Function]) 
         elif part.startswith(_UNSET):
             one = module.globals[part.split(" ", 1)[0]]
             parts.append(f"{one.name} = constant {one.type} zeroinitializer")
-        elif not part.startswith(_CONSTRUCTORS):
-            parts.append(visible.get(part.split(" ", 1)[0], part))
+        elif not part.startswith((_CONSTRUCTORS, _TARGET)):
+            parts.append(visible.get(part.split(" ", 1)[0], _PROCESSOR.sub("", part)))
     return Module(parts)
 
 
