@@ -69,14 +69,20 @@ def test_values_are_computed_on_every_engine(engine: str, monkeypatch: pytest.Mo
     torch.testing.assert_close(out, want, rtol=2e-6, atol=0)
 
 
-def test_values_are_computed_here_for_other_processors() -> None:
-    source = Source(
-        f"{HEADER}\nconstant float V = exp(0.0f) * 3 + 1;\n"
-        "kernel void read(device float* out) { *out = V; }"
-    )
+@pytest.mark.parametrize(
+    ("value", "bits"),
+    [
+        ("exp(0.0f) * 3 + 1", 0x40800000),  # 4
+        ("normalize(float3(0, 3, 4)).y * 5 + rsqrt(4.0f) + fast::rsqrt(4.0f)", 0x40800000),
+        ("fast::max(fast::exp2(2.0f), fast::sqrt(9.0f))", 0x40800000),
+    ],
+)
+def test_values_are_computed_here_for_other_processors(value: str, bits: int) -> None:
+    kernel = "kernel void read(device float* out) { *out = V; }"
+    source = Source(f"{HEADER}\nconstant float V = {value};\n{kernel}")
     made = Compiler(source).compile("read", {}, PLAIN, "cuda-sm80")
     assert isinstance(made, CudaExecutable)
-    assert f"{0x40800000}" in made.ptx  # 4
+    assert f", {bits};" in made.ptx
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,26 @@ _CONSTRUCTORS = "@llvm.global_ctors"
 _UNSET = "@am_unset_constant_"
 _EVALUATOR = Path(__file__).parent / "evaluate.py"
 _TARGET = "target "
+# What NVIDIA's processors compute by an instruction: a function of the same type.
+_HOST_FUNCTIONS = {
+    "llvm.nvvm.sqrt.approx.f": "llvm.sqrt.f32",
+    "llvm.nvvm.ex2.approx.ftz.f32": "llvm.exp2.f32",
+    "llvm.nvvm.lg2.approx.f": "llvm.log2.f32",
+    "llvm.nvvm.sin.approx.f": "llvm.sin.f32",
+    "llvm.nvvm.cos.approx.f": "llvm.cos.f32",
+    "llvm.nvvm.fmax.f": "llvm.maxnum.f32",
+    "llvm.nvvm.fmin.f": "llvm.minnum.f32",
+    "llvm.nvvm.rsqrt.approx.f": "am_host_rsqrt_f",
+    "llvm.nvvm.rsqrt.approx.d": "am_host_rsqrt_d",
+}
+_DEFINITIONS = {
+    f"am_host_rsqrt_{letter}": f"""define internal {kind} @am_host_rsqrt_{letter}({kind} %x) {{
+  %root = call {kind} @llvm.sqrt.f{bits}({kind} %x)
+  %result = fdiv {kind} 1.0, %root
+  ret {kind} %result
+}}"""
+    for letter, kind, bits in (("f", "float", 32), ("d", "double", 64))
+}
 _PROCESSOR = re.compile(r' "target-(?:cpu|features)"="[^"]*"')
 
 
@@ -72,6 +92,7 @@ def _evaluated(
     names = [author_name(variable.name[1:]) for variable in variables]
     _refuse_open_calls(module, needed, names)
     extracted = parse(str(_extracted(module, variables, needed)))
+    _call_host_functions(extracted)
     contract(extracted)
     question = {
         "ir": str(extracted),
@@ -118,6 +139,18 @@ def _extracted(module: Module, variables: list[Global], needed: list[Function]) 
         elif not part.startswith((_CONSTRUCTORS, _TARGET)):
             parts.append(visible.get(part.split(" ", 1)[0], _PROCESSOR.sub("", part)))
     return Module(parts)
+
+
+def _call_host_functions(module: Module) -> None:
+    """Functions of another processor's become such as this one has. LLVM declares its own."""
+    wanted = set()
+    for function in module.functions:
+        for call in function.instructions():
+            name = _HOST_FUNCTIONS.get(call.callee or "")
+            if name is not None:
+                call.target = f"@{name}"
+                wanted.add(name)
+    module.parts += [text for name, text in _DEFINITIONS.items() if name in wanted]
 
 
 def _name_unset_constants(module: Module, variables: list[Global], needed: list[Function]) -> None:
