@@ -21,8 +21,8 @@ def kernels(files: list[str]) -> Iterator[tuple[Source, str, Mapping[str, Scalar
     """Each kernel of the launches once; those that the engine refuses are named and left out."""
     seen = set()
     for launch in (one for file in files for one in pickle.loads(Path(file).read_bytes())):
-        text, defines, fast_math = launch["source"]
-        source = Source(text, defines=defines, fast_math=fast_math)
+        text, defines, fast_math, language = launch["source"]
+        source = Source(text, defines=defines, fast_math=fast_math, language=language)
         name, constants = launch["kernel"], launch["constants"]
         key = (source, name, repr(constants))
         if key in seen:

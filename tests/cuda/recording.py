@@ -56,7 +56,7 @@ class Recorder:
         self._run(kernel, *args, **keywords)
         self.launches.append(
             {
-                "source": (source.text, source.defines, source.fast_math),
+                "source": (source.text, source.defines, source.fast_math, source.language),
                 "kernel": kernel.name,
                 "constants": dict(kernel.constants),
                 "arguments": described,

@@ -56,8 +56,8 @@ def _differing(got: torch.Tensor, wanted: torch.Tensor) -> str:
 
 def run(launch: dict[str, Any]) -> str:
     """What came of one launch: equal, different or the error."""
-    text, defines, fast_math = launch["source"]
-    library = compile_shader(text, defines=dict(defines), fast_math=fast_math)
+    text, defines, fast_math, language = launch["source"]
+    library = compile_shader(text, defines=dict(defines), fast_math=fast_math, language=language)
     kernel = library.specialize(launch["kernel"], launch["constants"])
     before = {key: data.cuda() for key, data in _moved(launch["before"]).items()}
     args = [_argument(row, before) for row in launch["arguments"][1]]
