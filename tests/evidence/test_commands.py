@@ -139,8 +139,8 @@ def test_tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tune_stops_with_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANYMETAL_CACHE_DIR", str(tmp_path / "cache"))
     export = tmp_path / "tuned.toml"
-    common = ("tune", "sample_square", "--dtype", "fp32", "--seconds", "0.01", "--export", export)
-    result = run(*common, "--limit", "0")
+    common = ("tune", "sample_square", "--device", "cpu", "--dtype", "fp32", "--seconds", "0.01")
+    result = run(*common, "--export", export, "--limit", "0")
     assert result.exit_code == 1 and "Stopped after 0 of 2 questions" in result.stdout
     assert "version = 1" in export.read_text()
     answers: list[Question] = []
@@ -152,7 +152,7 @@ def test_tune_stops_with_what_there_is(tmp_path: Path, monkeypatch: pytest.Monke
         return Tuned(subject.key, Trial(32, {}, 1.0), (Trial(128, {}, 2.0), Trial(32, {}, 1.0)))
 
     monkeypatch.setattr("anymetal.cli.verbs.tune.sweep", interrupted)
-    result = run(*common)
+    result = run(*common, "--export", export)
     assert result.exit_code == 0 and "Stopped after 1 of 2 questions" in result.stdout
     assert f'operator = "{answers[0].operator}"' in export.read_text()
 
@@ -166,7 +166,8 @@ def test_tune_stops_where_a_gpu_runs_nothing_any_more(
         raise RuntimeError("CUDA error: an illegal memory access\nmore")
 
     monkeypatch.setattr("anymetal.cli.verbs.tune.synchroniser", lambda device: fails)
-    result = run("tune", "sample_square", "--dtype", "fp32", "--seconds", "0.01")
+    words = ("--device", "cpu", "--dtype", "fp32", "--seconds", "0.01")
+    result = run("tune", "sample_square", *words)
     assert "no kernel runs here any more: CUDA error: an illegal memory access\n" in result.stdout
     assert "Stopped after 0 of 2 questions" in result.stdout
 
