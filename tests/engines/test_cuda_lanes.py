@@ -11,6 +11,8 @@ from anymetal.engines.compiler import Compiler
 from anymetal.engines.contract import PLAIN
 from anymetal.engines.cuda import driver
 from anymetal.engines.cuda.executable import CudaExecutable
+from anymetal.engines.cuda.masks import count_lanes
+from anymetal.ir import parse
 from anymetal.nouns import Source
 
 SOURCE = """
@@ -172,6 +174,63 @@ LOOSE = (
 )  # fmt: skip
 def test_lanes_behind_a_loose_loop_vote_instead_of_being_asked_for(body: str, votes: int) -> None:
     assert asks(ptx_of(f"{LOOSE} {body}")) == (0, votes)
+
+
+@pytest.mark.parametrize(
+    ("body", "asked", "votes"),
+    [
+        # All come to `else`, or some of them: the way to the first place passes it by.
+        ("if (count && read[i] > 7) written[0] = simd_is_first();"
+         " else written[1] = simd_is_first();", 1, 2),
+        ("if (count || read[i] > 7) written[0] = simd_is_first();"
+         " else written[1] = simd_is_first();", 1, 2),
+        ("if (value > 9) { if (count && read[i]) written[0] = 1;"
+         " else written[1] = simd_is_first(); }", 1, 0),
+    ],
+)  # fmt: skip
+def test_vote_does_not_wait_for_lanes_that_pass_it_by(body: str, asked: int, votes: int) -> None:
+    """They wait for the others where both ways meet."""
+    assert asks(ptx_of(f"{LOOSE} {body}")) == (asked, votes)
+
+
+NEXT_ROUND = """
+define void @kernel(ptr addrspace(1) %p) {
+entry:
+  %lane = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  br label %loose
+loose:
+  %n = phi i32 [ 0, %entry ], [ %next, %loose ]
+  %next = add i32 %n, 1
+  %old = atomicrmw add ptr addrspace(1) %p, i32 1 monotonic
+  %more = icmp ult i32 %next, %lane
+  br i1 %more, label %loose, label %round
+round:
+  %value = load volatile i32, ptr addrspace(1) %p, align 4
+  %zero = icmp eq i32 %value, 0
+  br i1 %zero, label %left, label %right
+left:
+  %one = icmp eq i32 %value, 1
+  br i1 %one, label %again, label %asking
+right:
+  %two = icmp eq i32 %value, 2
+  br i1 %two, label %again, label %asking
+asking:
+  %here = call i32 @llvm.nvvm.activemask()
+  %three = icmp eq i32 %value, 3
+  br i1 %three, label %end, label %again
+again:
+  br label %round
+end:
+  ret void
+}
+"""
+
+
+def test_vote_does_not_wait_for_lanes_in_the_next_round() -> None:
+    module = parse(NEXT_ROUND)
+    count_lanes(module, module.function("kernel"), {})
+    assert "activemask" in str(module)
+    assert "vote.ballot" not in str(module)
 
 
 @pytest.mark.parametrize(

@@ -201,14 +201,19 @@ class _Masks:
         return _Rule(outside[0], to=loop.header, back=inside[0])
 
     def _meets(self, start: str, end: str, loop: Loop | None) -> bool:
-        """Whether all ways from a block come to another one, or end, in this round of a loop."""
+        """Whether all ways from a block come to another one in this round of a loop. One that
+        passes it by ends at last, too, and its lanes may wait for the rest before."""
         waiting, seen = list(self._lanes.graph[start]), {start}
         while waiting:
             label = waiting.pop()
-            if label == end or label in seen:
+            if label == end:
                 continue
             if loop is not None and (label == loop.header or label not in loop.blocks):
                 return False
+            if not self._lanes.graph[label]:
+                return False
+            if label in seen:
+                continue
             seen.add(label)
             waiting += self._lanes.graph[label]
         return True
