@@ -1,8 +1,8 @@
 """PTX goes in, PTX that tells the L2 cache to keep what is read longer than what is written.
 
-A kernel that streams reads and writes fills the cache with both. With the hint SiLU and norms of 256
-MiB take 2 to 4% less time on an H200, with other data at each run too: what was written seems to go
-back to memory in longer runs. Triton's kernels have such hints.
+A kernel that streams reads and writes fills the cache with both. With the hint SiLU and norms of
+256 MiB take 2 to 4% less time on an H200, with other data at each run too: what was written seems
+to go back to memory in longer runs. Triton's kernels have such hints.
 """
 
 from __future__ import annotations
