@@ -16,9 +16,11 @@ import torch
 from anymetal import settings
 from anymetal.engines.contract import Sizes
 from anymetal.engines.cuda import launcher
-from anymetal.errors import EngineError, KernelTimeout
+from anymetal.errors import EngineError, KernelTimeout, LimitError
 
-_MAX_THREADS_PER_BLOCK, _LOCAL_BYTES, _REGISTERS = 0, 3, 4  # CU_FUNC_ATTRIBUTE_...
+# CU_FUNC_ATTRIBUTE_...
+_MAX_THREADS_PER_BLOCK, _LOCAL_BYTES, _REGISTERS, _MAX_DYNAMIC_MEMORY = 0, 3, 4, 8
+_MEMORY_OF_ALL = 48 * 1024  # that a launch may have without a word
 _JIT_MAX_REGISTERS, _JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES = 0, 5, 6  # CU_JIT_...
 REGISTERS = 65536  # of a multiprocessor, and so of a block
 _LOG_BYTES = 8192
@@ -72,6 +74,19 @@ class Function:
         self.max_threads = self._attribute(_MAX_THREADS_PER_BLOCK)
         self.registers = self._attribute(_REGISTERS)
         self.local_bytes = self._attribute(_LOCAL_BYTES)  # of a thread: arrays and what is spilled
+        self._allowed_memory = _MEMORY_OF_ALL
+
+    def allow_memory(self, size: int) -> None:
+        """Launches may set aside so many bytes of threadgroup memory."""
+        if size <= self._allowed_memory:
+            return
+        status = _library().cuFuncSetAttribute(self._handle, _MAX_DYNAMIC_MEMORY, size)
+        if status:
+            raise LimitError(
+                f"kernel '{self._name}' needs {size} bytes of threadgroup memory, more than device"
+                f" {self._device} has: {_message(status)}"
+            )
+        self._allowed_memory = size
 
     def prepared(
         self, groups: Sizes, width: int, memory: int, stream: int, block: int

@@ -65,6 +65,7 @@ class CudaExecutable:
         self.static_threadgroup_memory_length: int = metadata["static_memory"]
         self.used_buffers = frozenset(metadata["used_buffers"])
         self.uses_log: bool = metadata["uses_log"]
+        self.asked_bytes: int = metadata["asked_bytes"]
         self._telling = threading.Lock()
         self._functions: dict[tuple[int, int], driver.Function] = {}
         self._loaded: dict[tuple[int, int], driver.Function] = {}
@@ -144,10 +145,11 @@ class CudaExecutable:
                 self._shapes.clear()
             shape = self._shapes[threads, group_size] = self._new_shape(threads, group_size)
         words, groups, width = shape
-        memory = self._place_arrays(buffers, arrays) if arrays else 0
+        memory = self._place_arrays(buffers, arrays) if arrays else self.asked_bytes
         function = self._functions.get((device, width))
         if function is None:
             function = self._functions[device, width] = self._load(device, width)
+        function.allow_memory(memory)
         put = function.prepared(groups, width, memory, stream, buffers)
         return ReadyLaunch(words, put, function)
 
@@ -161,8 +163,9 @@ class CudaExecutable:
         return _SHAPE.pack(*threads, *group_size), (x, y, z), _width(group_size)
 
     def _place_arrays(self, buffers: int, lengths: dict[int, int]) -> int:
-        """Where each [[threadgroup(n)]] parameter begins; returns the size of all."""
-        end, starts = 0, []
+        """Where each [[threadgroup(n)]] parameter begins, behind what threads ask for; returns the
+        size of all."""
+        end, starts = self.asked_bytes, []
         for index in self.block.arrays:
             starts.append(end)
             end += lengths[index]

@@ -11,12 +11,12 @@ from anymetal.engines.cuda.block import Block, block_of
 from anymetal.engines.cuda.matrices import has_products
 from anymetal.engines.cuda.messages import BUFFER
 from anymetal.engines.cuda.read_only import mark_read_only_loads
-from anymetal.engines.cuda.target import ENTRY
+from anymetal.engines.cuda.target import AS_TILES, ENTRY, PLACE_OF_ASKED
 from anymetal.engines.cuda.unroll import unroll_loops_over_arrays
 from anymetal.engines.cuda.vectors import copy_whole_vectors
 from anymetal.engines.cuda.watch import watch_loops
 from anymetal.errors import LimitError, Unsuitable
-from anymetal.ir import I8, Builder, Function, Instruction, Module, boolean
+from anymetal.ir import I8, Builder, Function, Instruction, Module, Operand, boolean, i32
 from anymetal.nouns import MAX_GROUP_SIZE, Program
 from anymetal.passes import run
 from anymetal.passes.lower.arithmetic import define_integer_arithmetic
@@ -25,7 +25,6 @@ from anymetal.passes.lower.powers import define_powers
 from anymetal.passes.rewrite import rewrite
 
 MAX_THREADGROUP_BYTES = 32 * 1024
-_AS_TILES = "am_lanes_as_tiles"
 _SHARED = re.compile(r"@_ZN9am_sharedILj\d+ELm(?P<size>\d+)E")
 
 
@@ -48,8 +47,10 @@ def lower(module: Module, program: Program) -> dict[str, Any]:
         "max_threads": min(program.entry.max_total_threads or MAX_GROUP_SIZE, MAX_GROUP_SIZE),
         "arguments": [asdict(argument) for argument in program.arguments],
         "uses_log": f"@{BUFFER}" in module.globals,
+        "asked_bytes": _asked_bytes(function, program.name),
     }
-    _answer(module, as_tiles=has_products(function))
+    # What threads ask for comes before all else in the memory that a launch sets aside.
+    _answer(module, {AS_TILES: boolean(has_products(function)), PLACE_OF_ASKED: i32(0)})
     read_only = {
         argument.index
         for argument in program.arguments
@@ -93,13 +94,24 @@ def _shared_bytes(name: str) -> int:
     return int(match["size"]) if match else 0
 
 
-def _answer(module: Module, *, as_tiles: bool) -> None:
+def _asked_bytes(function: Function, name: str) -> int:
+    """Threadgroup memory beyond Metal's, for what threads ask for ahead (anymetal/ahead.h)."""
+    calls = (one for one in function.instructions() if one.callee == PLACE_OF_ASKED)
+    sizes = {call.operands[0].integer or 0 for call in calls}
+    if len(sizes) > 1:
+        raise Unsuitable(
+            f"kernel '{name}' names several numbers of slots and threads in anymetal_ask and"
+            f" anymetal_take, of {sorted(sizes)} bytes in all; they must be the same everywhere"
+        )
+    return max(sizes, default=0)
+
+
+def _answer(module: Module, answers: dict[str, Operand]) -> None:
     def emit(build: Builder, instruction: Instruction) -> bool:
-        name = str(instruction.result)
-        if instruction.callee != _AS_TILES:
+        answer = answers.get(instruction.callee or "")
+        if answer is None:
             return False
-        answer = boolean(as_tiles)
-        build.or_(answer, answer, name=name)
+        build.or_(answer, answer, name=str(instruction.result))
         return True
 
     for function in module.functions:

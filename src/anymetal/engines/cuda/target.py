@@ -10,6 +10,7 @@ from anymetal.machine import layout
 from anymetal.nouns import EntryPoint, Parameter, Target
 
 ENTRY = "am_entry"
+AS_TILES, PLACE_OF_ASKED = QUESTIONS = ("am_lanes_as_tiles", "am_place_of_asked")
 TRIPLE = "nvptx64-nvidia-cuda"
 PTX_VERSION = "ptx80"
 
@@ -65,5 +66,5 @@ def target(processor: str) -> Target:
         include_dirs=(Path(__file__).parent / "include", layout.INCLUDE_DIR),
         header="anymetal/block.h",
         thunk=thunk,
-        provided=frozenset(("am_lanes_as_tiles", "am_dynamic_memory", "am_initial_value", *CALLS)),
+        provided=frozenset((*QUESTIONS, "am_dynamic_memory", "am_initial_value", *CALLS)),
     )

@@ -1,5 +1,6 @@
 // Memory that is fetched ahead of its use, and such as is read or written once, where a device can
-// be told; and words that are not worth keeping what was computed from them.
+// be told; words that are not worth keeping what was computed from them; and what is asked for long
+// before it is needed.
 #pragma once
 #include "shared/types.h"
 #if __has_include(<anymetal/ahead.h>)
@@ -43,3 +44,37 @@ inline void write_once(device uint4* to, uint4 words) {
   *to = words;
 #endif
 }
+
+// A thread's own places for what is on its way, 16 bytes each. `threads` is the most that a
+// threadgroup has. Where a device has no such places, it is read when it is taken.
+template <uint slots, uint threads>
+struct Asked {
+  static void ask(uint slot, device const void* from) {
+#ifdef anymetal_ask
+    anymetal_ask(slots, threads, slot, from);
+#endif
+  }
+  // What was asked for since the last call is a batch.
+  static void close() {
+#ifdef anymetal_asked
+    anymetal_asked();
+#endif
+  }
+  // Until no more than so many batches are on their way.
+  template <uint batches>
+  static void await() {
+#ifdef anymetal_await
+    anymetal_await(batches);
+#endif
+  }
+  // What was asked from there.
+  static uint4 take(uint slot, device const void* from) {
+#ifdef anymetal_take
+    uint words[4];
+    anymetal_take(words, slots, threads, slot, from);
+    return uint4(words[0], words[1], words[2], words[3]);
+#else
+    return *reinterpret_cast<device const uint4*>(from);
+#endif
+  }
+};

@@ -16,7 +16,6 @@ struct am_block {
 };
 
 typedef __attribute__((address_space(1))) void* am_global;
-extern "C" __attribute__((address_space(3), aligned(16))) char am_dynamic_memory[];
 
 AM_INLINE void* am_address(unsigned long address) { return (void*)(am_global)address; }
 AM_INLINE void* am_array(unsigned offset) { return (void*)(am_dynamic_memory + offset); }

@@ -49,6 +49,10 @@ AM_INLINE T& am_threadgroup_variable() {
   return *(T*)(am_shared<Slot, sizeof(T), Align>::bytes);
 }
 
+// Shared memory whose size the launch says: what threads ask for, then [[threadgroup(n)]]
+// parameters.
+extern "C" __attribute__((address_space(3), aligned(16))) char am_dynamic_memory[];
+
 // `value` is what a threadgroup variable begins with; am_place_initial_values stores all of them,
 // before the kernel starts (msl/initial_values.py).
 extern "C" void am_initial_value(const volatile void* value);
@@ -83,4 +87,39 @@ AM_INLINE void am_write_once(void* to, unsigned a, unsigned b, unsigned c, unsig
       " st.global.L2::cache_hint.v4.b32 [%0], {%1, %2, %3, %4}, once; }" ::"l"(to),
       "r"(a), "r"(b), "r"(c), "r"(d)
       : "memory");
+}
+
+// Where what threads ask for begins. The engine answers, and sees to it that a launch has so many
+// bytes for it.
+extern "C" __attribute__((const)) unsigned am_place_of_asked(unsigned bytes);
+
+// A slot of this thread: those of the threads of a warp lie side by side.
+template <unsigned Slots, unsigned Threads>
+AM_INLINE unsigned am_slot(unsigned slot) {
+  constexpr unsigned bytes = 16;
+  return (unsigned)(unsigned long)am_dynamic_memory +
+         am_place_of_asked(Slots * Threads * bytes) +
+         (slot * Threads + __nvvm_read_ptx_sreg_tid_x()) * bytes;
+}
+
+// 16 bytes go to a slot by themselves.
+template <unsigned Slots, unsigned Threads>
+AM_INLINE void am_ask(unsigned slot, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(am_slot<Slots, Threads>(slot)),
+               "l"((const __attribute__((address_space(1))) void*)from)
+               : "memory");
+}
+
+AM_INLINE void am_asked() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+template <unsigned Batches>
+AM_INLINE void am_await() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Batches) : "memory");
+}
+
+template <unsigned Slots, unsigned Threads>
+AM_INLINE void am_take(unsigned (&words)[4], unsigned slot, const void*) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(am_slot<Slots, Threads>(slot)));
 }
