@@ -19,7 +19,8 @@ from anymetal.engines.cuda import launcher
 from anymetal.errors import EngineError, KernelTimeout, LimitError
 
 # CU_FUNC_ATTRIBUTE_...
-_MAX_THREADS_PER_BLOCK, _LOCAL_BYTES, _REGISTERS, _MAX_DYNAMIC_MEMORY = 0, 3, 4, 8
+_MAX_THREADS_PER_BLOCK, _STATIC_MEMORY, _LOCAL_BYTES, _REGISTERS = 0, 1, 3, 4
+_MAX_DYNAMIC_MEMORY = 8
 _MEMORY_OF_ALL = 48 * 1024  # that a launch may have without a word
 _JIT_MAX_REGISTERS, _JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES = 0, 5, 6  # CU_JIT_...
 REGISTERS = 65536  # of a multiprocessor, and so of a block
@@ -74,7 +75,7 @@ class Function:
         self.max_threads = self._attribute(_MAX_THREADS_PER_BLOCK)
         self.registers = self._attribute(_REGISTERS)
         self.local_bytes = self._attribute(_LOCAL_BYTES)  # of a thread: arrays and what is spilled
-        self._allowed_memory = _MEMORY_OF_ALL
+        self._allowed_memory = _MEMORY_OF_ALL - self._attribute(_STATIC_MEMORY)
 
     def allow_memory(self, size: int) -> None:
         """Launches may set aside so many bytes of threadgroup memory."""

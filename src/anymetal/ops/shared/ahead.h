@@ -61,8 +61,7 @@ struct Asked {
 #endif
   }
   // Until no more than so many batches are on their way.
-  template <uint batches>
-  static void await() {
+  static void await(uint batches) {
 #ifdef anymetal_await
     anymetal_await(batches);
 #endif

@@ -16,7 +16,8 @@
 // same constants wherever a kernel names them. anymetal_ask(slots, threads, slot, from): 16 bytes
 // at a multiple of 16, which nobody writes during the launch, are on their way to a slot.
 // anymetal_asked(): what was asked for since the last time is a batch. anymetal_await(batches):
-// until no more than so many of a thread's batches, a constant, are on their way.
+// until no more than so many of a thread's batches are on their way: best a constant, once loops
+// are unrolled, and counted up to 15.
 // anymetal_take(words, slots, threads, slot, from): what was asked for goes to an array of four
 // uint, as often as one likes before the slot is asked to hold something else. `from` is where it
 // was asked from: a device without such memory reads it there, and then only.
@@ -27,6 +28,6 @@
 #define anymetal_write_once(to, a, b, c, d) am_write_once(to, a, b, c, d)
 #define anymetal_ask(slots, threads, slot, from) am_ask<slots, threads>(slot, from)
 #define anymetal_asked() am_asked()
-#define anymetal_await(batches) am_await<batches>()
+#define anymetal_await(batches) am_await(batches)
 #define anymetal_take(words, slots, threads, slot, from) \
   am_take<slots, threads>(words, slot, from)

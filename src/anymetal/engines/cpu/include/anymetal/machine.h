@@ -62,8 +62,7 @@ AM_INLINE void am_write_once(void* to, unsigned a, unsigned b, unsigned c, unsig
 template <unsigned Slots, unsigned Threads>
 AM_INLINE void am_ask(unsigned, const void*) {}
 AM_INLINE void am_asked() {}
-template <unsigned Batches>
-AM_INLINE void am_await() {}
+AM_INLINE void am_await(unsigned) {}
 template <unsigned Slots, unsigned Threads>
 AM_INLINE void am_take(unsigned (&words)[4], unsigned, const void* from) {
   am_read_once(words, from);
