@@ -118,8 +118,14 @@ def test_logits_in_eights(dtype: torch.dtype) -> None:
         ("rms_norm", 1096, {"block_held": 32}, FP32),
         ("rms_norm", 1024, {"block_held": 32}, BF16),
         ("layer_norm", 1024, {"block_held": 16, "pairs_held": 16}, BF16),
-        ("layer_norm", 1024, {"block_held": 32, "sums_held": 32}, BF16),
         ("rms_norm", 1024, {"block_held": 16, "pairs_held": 16}, FP16),
+        ("layer_norm", 1024, {"block_held": 16, "asked_columns": 1024}, BF16),
+        ("rms_norm", 1024, {"block_held": 16, "asked_columns": 1024}, FP16),
+        ("layer_norm", 1024, {"block_held": 32, "asked_columns": 1024}, FP16),
+        ("rms_norm", 1024, {"block_held": 32, "asked_columns": 1024}, FP32),
+        ("layer_norm", 1024, {"block_held": 32, "asked_columns": 1024}, FP32),
+        ("layer_norm", 8704, {"asked_columns": 1024}, BF16),
+        ("layer_norm", 8704, {"asked_columns": 1024}, FP32),
     ],
 )
 @pytest.mark.parametrize("rows", [36, 35])
@@ -138,8 +144,8 @@ def test_gradients_of_norms_with_rows_by_turns(
         return torch.cat([one.flatten() for one in found])
 
     name = f"{kind}_backward"
-    usual = {"group_size": 1024, "block_columns": 2048, "long_columns": 8192, "long_held": 32}
-    teams = {"cores": 5, "core_threads": 896}  # 35, 14 or 7 of a core
+    usual = {"group_size": 1024, "block_columns": 16384, "long_columns": 8192, "long_held": 32}
+    teams = {"cores": 5, "core_threads": 896, "core_memory": 1 << 22}  # 28, 14, 7 or 3 of a core
     with (
         override(name, "single_group", **usual | shape),
         override(name, "columns", rows_per_block=1, sharing=2, **teams),

@@ -1,7 +1,7 @@
 // Activations and gated products, forward and backward, over rows of neighbouring elements.
 //
 // Each kernel has forms for eight and four elements a thread (vec8, vec4; the end of a row one by
-// one) and one for a single element (scalar).
+// one) and one for a single element (scalar); those of one tensor also for sixteen of 16 bits.
 #include "shared/activations.h"
 #include "shared/rows.h"
 #include "shared/vectors.h"
@@ -41,6 +41,32 @@ struct Gated {
 
 // --- kernels ---------------------------------------------------------------------------
 
+// Eight elements, or what a row has left of them.
+template <typename T, typename F>
+inline void map_rest(device const T* x, device T* y, uint count) {
+  // anymetal: allow(aliasing) in place, a thread has read what it writes
+  for (uint i = 0; i < count; ++i) y[i] = T(F::template of<T>(float(x[i])));
+}
+
+// Two accesses of eight elements a thread. Those of 32 neighbouring threads stand side by side.
+template <typename T, typename F>
+[[kernel]] void map_one_twice(device const T* x [[buffer(0)]], device T* y [[buffer(1)]],
+                              constant Rows<2>& rows [[buffer(2)]],
+                              uint2 in_grid [[thread_position_in_grid]]) {
+  const uint column = (in_grid.x / 32 * 64 + in_grid.x % 32) * 8, distance = 32 * 8;
+  x += in_grid.y * rows.strides[0] + column;
+  y += in_grid.y * rows.strides[1] + column;
+  if (column + distance + 8 <= rows.columns) {
+    const Eight a = Eight::load(x), b = Eight::load(x + distance);
+    Eight::store(y, F::template of<T>(a.low), F::template of<T>(a.high));
+    Eight::store(y + distance, F::template of<T>(b.low), F::template of<T>(b.high));
+    return;
+  }
+  if (column < rows.columns) map_rest<T, F>(x, y, min(rows.columns - column, 8u));
+  if (column + distance < rows.columns)
+    map_rest<T, F>(x + distance, y + distance, min(rows.columns - column - distance, 8u));
+}
+
 template <typename T, typename F, uint width>
 [[kernel]] void map_one(device const T* x [[buffer(0)]], device T* y [[buffer(1)]],
                         constant Rows<2>& rows [[buffer(2)]],
@@ -57,8 +83,7 @@ template <typename T, typename F, uint width>
     }
     return;
   }
-  // anymetal: allow(aliasing) in place, a thread has read what it writes
-  for (uint i = 0; i < rows.columns - column; ++i) y[i] = T(F::template of<T>(float(x[i])));
+  map_rest<T, F>(x, y, rows.columns - column);
 }
 
 template <typename T, typename F, uint width>
@@ -163,7 +188,7 @@ template <typename T>
   total[column] = T(sum.total);
 }
 
-// --- instances: <name>_<vec8, vec4 or scalar>_<dtype> --------------------------------------------
+// --- instances: <name>_<vec16, vec8, vec4 or scalar>_<dtype> --------------------------------------------
 
 #define MAP_OF_WIDTH(name, function, F, T, word, width)                           \
   template[[host_name(#name word #T)]] [[kernel]] decltype(function<T, F, width>) \
@@ -181,11 +206,18 @@ template <typename T>
   MAP_OF_WIDTH(name, function, F, half, "_vec8_", 8)  \
   MAP_OF_WIDTH(name, function, F, bfloat, "_vec8_", 8)
 
-WIDE_MAP(silu, map_one, Silu)
-WIDE_MAP(gelu_none, map_one, GeluNone)
-WIDE_MAP(gelu_tanh, map_one, GeluTanh)
-WIDE_MAP(relu_squared, map_one, ReluSquared)
-WIDE_MAP(sigmoid, map_one, Sigmoid)
+#define SIXTEEN(name, F, T) \
+  template[[host_name(#name "_vec16_" #T)]] [[kernel]] decltype(map_one_twice<T, F>) map_one_twice<T, F>;
+#define MAP_ONE(name, F)     \
+  WIDE_MAP(name, map_one, F) \
+  SIXTEEN(name, F, half)     \
+  SIXTEEN(name, F, bfloat)
+
+MAP_ONE(silu, Silu)
+MAP_ONE(gelu_none, GeluNone)
+MAP_ONE(gelu_tanh, GeluTanh)
+MAP_ONE(relu_squared, ReluSquared)
+MAP_ONE(sigmoid, Sigmoid)
 
 WIDE_MAP(silu_backward, map_two, Gradient<Silu>)
 WIDE_MAP(gelu_none_backward, map_two, Gradient<GeluNone>)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from anymetal.nouns import SIMDGROUP
 from anymetal.ops.declare import variants
 from anymetal.ops.declare.layout import Rows, group_shape
 from anymetal.ops.declare.operator import AnyOperator
 from anymetal.policy.policy import Choice, choose
+
+TWICE = 16  # elements of two accesses
 
 
 def launch_map(
@@ -30,6 +33,8 @@ def launch_map(
     width = rows.width(choice.values.get("width", 4))
     variants.record(operator.name, first.dtype, "elementwise", width)
     threads = (-(-rows.columns // width), rows.rows)
+    if width == TWICE:  # 32 threads take 64 accesses
+        threads = (-(-threads[0] // SIMDGROUP) * SIMDGROUP, rows.rows)
     name = f"{kernel}_{form(width)}_{kinds or operator.suffix(first)}"
     operator.kernels.kernel(name, first.device)(
         *rows.tensors,

@@ -24,9 +24,9 @@ class Rows:
     strides: tuple[int, ...]
 
     def width(self, largest: int = 4) -> int:
-        """The largest of 8, 4 and 1 elements, up to a limit, that every row of every tensor starts
-        at a multiple of."""
-        for width in (8, 4):
+        """The largest of 16, 8, 4 and 1 elements, up to a limit, that every row of every tensor
+        starts at a multiple of."""
+        for width in (16, 8, 4):
             even = self.rows == 1 or all(stride % width == 0 for stride in self.strides)
             if width <= largest and even and all(aligned(one, width) for one in self.tensors):
                 return width
@@ -36,7 +36,7 @@ class Rows:
         """The same for kernels that take whole vectors only: those that divide a row."""
         width = self.width(largest)
         while self.columns % width:
-            width = 4 if width == 8 else 1
+            width = width // 2 if width > 4 else 1
         return width
 
 

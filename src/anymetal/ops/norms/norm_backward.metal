@@ -191,101 +191,6 @@ template <typename T, typename N, bool biases, bool whole, uint together, uint h
   }
 }
 
-// The same for one whole row of 16 bits an element at a time, 32 of them a thread: all registers
-// are taken, and as this is written NVIDIA's assembler spills half as much as of the text above.
-template <typename T, typename N, uint held_elements, uint width>
-[[kernel, max_total_threads_per_threadgroup(most_block_threads)]] void norm_long_backward(
-    device const T* gradient [[buffer(0)]], device const T* extra [[buffer(1)]],
-    device const T* x [[buffer(2)]], device T* weight [[buffer(3)]],
-    device T* x_gradient [[buffer(4)]], device float* block_sums [[buffer(5)]],
-    constant Sizes& sizes [[buffer(6)]], uint2 group [[threadgroup_position_in_grid]],
-    uint2 in_group [[thread_position_in_threadgroup]], uint2 group_size [[threads_per_threadgroup]],
-    uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]],
-    uint simdgroups [[simdgroups_per_threadgroup]]) {
-  using Some = Access<width>;
-  using Raw = Lying<T, width>;
-  constexpr uint accesses = held_elements / width, parts = Some::parts, all = accesses * parts;
-  constexpr uint places = 4 * most_simdgroups;
-  threadgroup float scratch[2 * places];  // for rows by turns
-  const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
-  const uint columns = sizes.columns;
-  const float share = 1.0f / float(columns);
-  float4 weight_sums[all], bias_sums[all];
-#pragma unroll
-  for (uint i = 0; i < all; ++i) weight_sums[i] = bias_sums[i] = float4(0.0f);
-  const uint first = (team.simd * accesses * 32 + team.lane) * width;
-  weight += first;
-  const uint turns = (sizes.rows - group.y + sizes.blocks - 1) / sizes.blocks;
-  for (uint turn = 0; turn < turns; ++turn) {
-    const long at = long(group.y + turn * sizes.blocks) * columns;
-    const uint zero = sizes.spatial;  // 0, which a compiler must not know
-    typename Raw::type kept_x[accesses], kept_dy[accesses];
-#pragma unroll
-    for (uint i = 0; i < accesses; ++i) {
-      kept_x[i] = Raw::load(x + at + first + i * 32 * width);
-      kept_dy[i] = Raw::load(gradient + at + first + i * 32 * width);
-    }
-    const float shift = lanes_sum(float(x[at + lane])) * (1.0f / 32.0f);
-    // The first half of the next row.
-    if (turn + 1 < turns) {
-      const long ahead = at + long(sizes.blocks) * columns;
-      constexpr uint line = 128 / sizeof(T);
-      const uint lines = columns / line;
-      for (uint i = team.index; i < 2 * lines; i += team.size) {
-        device const T* from =
-            (i < lines ? x : gradient) + ahead + (i < lines ? i : i - lines) * line;
-        if (i % lines < lines / 2) fetch_ahead(from);
-      }
-    }
-    float4 values[parts], dy[parts], w[parts];
-    float2 squares = float2(0.0f), products = squares, sum = squares, gradient_sum = squares;
-#pragma unroll
-    for (uint i = 0; i < accesses; ++i) {
-      simdgroup_barrier(mem_flags::mem_none);
-      Some::load(w, weight + i * 32 * width);
-      Raw::read(values, kept_x[i]);
-      Raw::read(dy, kept_dy[i]);
-#pragma unroll
-      for (uint part = 0; part < parts; ++part) {
-        const float4 v = values[part] - shift;
-        const float4 g = dy[part] * w[part];
-        squares = with_products(squares, v, v);
-        products = with_products(products, g, v);
-        sum = (sum + v.xy) + v.zw;
-        gradient_sum = (gradient_sum + g.xy) + g.zw;
-      }
-    }
-    float sums[4] = {squares.x + squares.y, products.x + products.y, sum.x + sum.y,
-                     gradient_sum.x + gradient_sum.y};
-    exchange_team_sums<4, most_block_simdgroups>(sums, team, scratch + turn % 2 * places);
-    const Multiples multiples = multiples_of<N>(sums, shift, share, sizes.eps);
-#pragma unroll
-    for (uint i = 0; i < accesses; ++i) {
-      Some::load(w, weight + i * 32 * width);
-      Raw::read(values, kept_x[i] ^ zero);
-      Raw::read(dy, kept_dy[i] ^ zero);
-#pragma unroll
-      for (uint part = 0; part < parts; ++part) {
-        const uint j = i * parts + part;
-        const float4 normal =
-            fma(values[part], float4(multiples.reciprocal), float4(multiples.normal_offset));
-        weight_sums[j] = fma(dy[part], normal, weight_sums[j]);
-        bias_sums[j] += dy[part];
-        const float4 rest =
-            fma(values[part], float4(multiples.of_difference), float4(multiples.constant_part));
-        values[part] = fma(dy[part] * w[part], float4(multiples.reciprocal), rest);
-      }
-      Some::store(x_gradient + at + first + i * 32 * width, values);
-    }
-  }
-#pragma unroll
-  for (uint i = 0; i < accesses; ++i) {
-    const long at = long(group.y) * columns + first + i * 32 * width;
-    Some::store(block_sums + at, weight_sums + i * parts);
-    Some::store(block_sums + long(sizes.blocks) * columns + at, bias_sums + i * parts);
-  }
-}
-
 // The sums of g and g n over part of a row.
 template <typename N, uint width, typename T>
 inline float2 partial_means(device const T* gradient, device const T* x, device const T* weight,
@@ -480,6 +385,13 @@ template <typename T, uint width>
 struct Totals {
   uint columns;
   uint blocks;
+  bool halves;  // of eight columns lie 128 sums apart, as norm_asked_backward leaves them
+
+  uint column_of(uint place) constant {
+    if (!halves) return place;
+    const uint lane = place / 4 % 32, half_of_eight = place / 128 % 2;
+    return place / 256 * 256 + lane * 8 + half_of_eight * 4 + place % 4;
+  }
 };
 
 // The sums of all blocks: the second coordinate says whose, the weight's or the bias's.
@@ -493,7 +405,7 @@ template <typename T>
   float sum = 0.0f;
   for (uint block = 0; block < sizes.blocks; ++block) sum += sums[long(block) * sizes.columns];
   device T* to = in_grid.y == 0 ? weight_gradient : bias_gradient;
-  to[in_grid.x] = T(sum);
+  to[sizes.column_of(in_grid.x)] = T(sum);
 }
 
 // The same where there are few columns for a device: threads below each other, at most 32 of 32
@@ -507,22 +419,23 @@ template <typename T>
   threadgroup float partial[32 * 32];
   sums += long(group.y) * sizes.columns * sizes.blocks + in_grid.x;
   float sum = 0.0f;
-  constexpr uint loads = 8;  // on their way at once
-  uint block = in_group.y;
-  for (; block + (loads - 1) * threads.y < sizes.blocks; block += loads * threads.y) {
+  constexpr uint loads = 20;  // on their way at once: more than most threads have blocks
+  for (uint first = in_group.y; first < sizes.blocks; first += loads * threads.y) {
     float some[loads];
 #pragma unroll
-    for (uint i = 0; i < loads; ++i) some[i] = sums[long(block + i * threads.y) * sizes.columns];
+    for (uint i = 0; i < loads; ++i) {
+      const uint block = first + i * threads.y;
+      some[i] = block < sizes.blocks ? sums[long(block) * sizes.columns] : 0.0f;
+    }
 #pragma unroll
     for (uint i = 0; i < loads; ++i) sum += some[i];
   }
-  for (; block < sizes.blocks; block += threads.y) sum += sums[long(block) * sizes.columns];
   partial[in_group.y * 32 + in_group.x] = sum;
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (in_group.y != 0) return;
   for (uint i = 1; i < threads.y; ++i) sum += partial[i * 32 + in_group.x];
   device T* to = group.y == 0 ? weight_gradient : bias_gradient;
-  to[in_grid.x] = T(sum);
+  to[sizes.column_of(in_grid.x)] = T(sum);
 }
 
 // --- instances -----------------------------------------------------------------------------------
@@ -577,10 +490,6 @@ BLOCKS_OF_TYPE("vec8_", 8, half)
 BLOCKS_OF_TYPE("vec8_", 8, bfloat)
 PAIRS(half)
 PAIRS(bfloat)
-NORM_INSTANCE("layer_norm_backward_sums_blocks_32_long_vec8_half",
-              norm_long_backward<half, Layer, 32, 8>)
-NORM_INSTANCE("layer_norm_backward_sums_blocks_32_long_vec8_bfloat",
-              norm_long_backward<bfloat, Layer, 32, 8>)
 
 NORMS_OF_TYPE(float)
 NORMS_OF_TYPE(half)

@@ -6,6 +6,7 @@ mean is taken away, and in which weight belongs to an element.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,8 +21,12 @@ from anymetal.ops.declare.rows import HELD, Plan, plan_rows, team_of
 
 FORWARD = kernel_file("norms/norm.metal")
 BACKWARD = kernel_file("norms/norm_backward.metal")
+ASKED = kernel_file("norms/norm_asked_backward.metal")
 
 _BLOCKS_EACH = 16  # that a thread adds up, where threads share the blocks of a column
+# What norm_asked_backward.metal asks for ahead: bytes for each element that a thread holds; and what
+# else a threadgroup takes of a core's memory.
+ASKED_BYTES, _OTHER_BYTES = 14, 2048
 
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
@@ -73,11 +78,13 @@ def rows_of(tensor: Tensor, split: int) -> DenseRows:
 
 @dataclass(frozen=True)
 class Gradient:
-    """Each row's moments; sums of blocks of rows, where they were taken."""
+    """Each row's moments; sums of blocks of rows, where they were taken, and whether halves of
+    eight columns lie apart in these."""
 
     kept: Tensor
     sums: Optional
     sizes: Sizes
+    halves: bool = False
 
 
 @dataclass(frozen=True)
@@ -200,12 +207,13 @@ class Norm:
         inputs = (grad, extra or grad, x)
         rows = [*inputs, DenseRows(dx, self.sizes.columns)]
         blocks = self._plan_of_blocks(plan, rows, weight, has_bias=has_bias) if sums else None
-        block = self._rows_of_block(x.tensor, (blocks or plan).team) if sums else 1
+        team = (blocks or plan).team
+        block, count = self._blocks(x.tensor, team, by_turns=blocks is not None) if sums else (1, 0)
         sizes = replace(
             self.sizes,
             chunk=plan.chunk,
             block=block,
-            blocks=-(-self.sizes.rows // block),
+            blocks=count or self.sizes.rows,
             has_weight=weight is not None,
             has_bias=has_bias,
             has_other=extra is not None,
@@ -214,15 +222,15 @@ class Norm:
             x=x.stride,
             x_gradient=self.sizes.columns,
         )
-        count = (2 if has_bias else 1) * sizes.blocks * sizes.columns
+        places = (2 if has_bias else 1) * sizes.blocks * sizes.columns
         found = Gradient(
             _floats(x.tensor, sizes.rows * BACKWARD.constant("kept_moments")),
-            _floats(x.tensor, count) if sums else None,
+            _floats(x.tensor, places) if sums else None,
             sizes,
         )
         if dx.numel() and blocks is not None:
-            self._gradient_in_blocks(blocks, dx, inputs, weight, found)
-        elif dx.numel():
+            return self._gradient_in_blocks(blocks, dx, inputs, weight, found)
+        if dx.numel():
             self._gradient(plan, dx, inputs, weight, found)
         return found
 
@@ -249,22 +257,35 @@ class Norm:
         inputs: tuple[DenseRows, DenseRows, DenseRows],
         weight: Optional,
         found: Gradient,
-    ) -> None:
+    ) -> Gradient:
         grad, extra, x = (each.tensor for each in inputs)
         width, values, sizes = 16 // x.element_size(), plan.choice.values, found.sizes
         variants.record(self.operator.name, x.dtype, plan.strategy, width)
         held = _held_of_blocks(plan)
         whole = weight is not None and not sizes.has_other and self._follow([inputs[0], inputs[2]])
         whole = whole and sizes.columns == held * plan.team
+        words = f"{self.kind}_backward_{'sums' if sizes.has_bias else 'weight_sums'}"
+        shape = replace(plan, rows=sizes.blocks).shape
+        if whole and self._asks_ahead(plan, x):
+            name = f"{words}_asked_{held}_{_asking_threads(plan.team)}_{SUFFIXES[x.dtype]}"
+            ASKED.kernel(name, x.device)(grad, x, weight, dx, found.sums, sizes, **shape)
+            return replace(found, halves=width == 8)
         pairs = whole and sizes.rows % 2 == 0 and held == values.get("pairs_held")
-        words = "sums" if sizes.has_bias else "weight_sums"
-        long = whole and sizes.has_bias and held == values.get("sums_held")
-        form_of_rows = "_pairs" if pairs else "_long" if long else "_whole" if whole else ""
-        name = f"{self.kind}_backward_{words}_blocks_{held}{form_of_rows}"
+        name = f"{words}_blocks_{held}{'_pairs' if pairs else '_whole' if whole else ''}"
         _kernel(BACKWARD, name, width, x)(
-            grad, extra, x, x if weight is None else weight, dx, found.sums, sizes,
-            **replace(plan, rows=sizes.blocks).shape,
-        )  # fmt: skip
+            grad, extra, x, x if weight is None else weight, dx, found.sums, sizes, **shape
+        )
+        return found
+
+    def _asks_ahead(self, plan: Plan, tensor: Tensor) -> bool:
+        """Whether whole rows are asked for ahead, for which all threadgroups of a core must have
+        room."""
+        least = plan.choice.values.get("asked_columns")
+        if least is None or self.sizes.columns < least:
+            return False
+        values = choice_for(self.operator, tensor, "columns").values
+        size = ASKED_BYTES * _held_of_blocks(plan) * _asking_threads(plan.team) + _OTHER_BYTES
+        return size * _teams_of_core(values, plan.team) <= _core_memory(tensor, values)
 
     def _gradient(
         self,
@@ -302,24 +323,28 @@ class Norm:
                 *tensors, shares, found.kept, dx, sizes, **plan.shape
             )
 
-    def _rows_of_block(self, tensor: Tensor, team: int = 0) -> int:
-        """Rows that are added up before their sum is written. With `cores`, no more blocks than
-        teams that are in flight at once, core_threads threads a core, but one a core."""
-        values = choice_for(self.operator, tensor, "columns").values
+    def _blocks(self, tensor: Tensor, team: int = 0, *, by_turns: bool = False) -> tuple[int, int]:
+        """Rows that are added up before their sum is written, and how many such sums there are.
+        With `cores`, no more than teams that are in flight at once, core_threads threads a core,
+        but one a core. Teams that take rows by turns leave none of them idle."""
+        values, rows = choice_for(self.operator, tensor, "columns").values, self.sizes.rows
         most = values["max_blocks"]
         if team and "cores" in values:
-            most = values["cores"] * max(values["core_threads"] // team, 1)
-        return max(values["rows_per_block"], -(-self.sizes.rows // most))
+            most = values["cores"] * _teams_of_core(values, team)
+        block = max(values["rows_per_block"], -(-rows // most))
+        if by_turns:
+            return block, min(most, -(-rows // values["rows_per_block"]))
+        return block, -(-rows // block)
 
     def column_gradients(
         self, results: list[Tensor], grad: DenseRows, x: DenseRows, found: Gradient
     ) -> None:
         """Fills the gradients of a weight and a bias an element: sums of all blocks of rows."""
         if found.sums is not None:
-            self._sum_blocks(results, found.sums, found.sizes.blocks)
+            self._sum_blocks(results, found.sums, found.sizes.blocks, halves=found.halves)
             return
-        block = self._rows_of_block(x.tensor)
-        sizes = replace(found.sizes, block=block, blocks=-(-self.sizes.rows // block))
+        block, count = self._blocks(x.tensor)
+        sizes = replace(found.sizes, block=block, blocks=count)
         divides = grad.divides(sizes.rows, 4) and x.divides(sizes.rows, 4)
         width = 4 if sizes.columns % 4 == 0 and divides else 1
         variants.record(self.operator.name, x.tensor.dtype, "columns", width)
@@ -346,7 +371,9 @@ class Norm:
         )
         self._sum_blocks(results, sums, samples)
 
-    def _sum_blocks(self, results: list[Tensor], sums: Tensor, blocks: int) -> None:
+    def _sum_blocks(
+        self, results: list[Tensor], sums: Tensor, blocks: int, *, halves: bool = False
+    ) -> None:
         weight = results[0]
         choice = choice_for(self.operator, weight, "columns")
         threads = (weight.numel(), len(results))
@@ -356,7 +383,8 @@ class Norm:
             name, shape = f"shared_{name}", (SIMDGROUP, share)
             threads = (weight.numel(), len(results) * share)
         BACKWARD.kernel(f"{name}_{SUFFIXES[weight.dtype]}", weight.device)(
-            sums, weight, results[-1], {"columns": weight.numel(), "blocks": blocks},
+            sums, weight, results[-1],
+            {"columns": weight.numel(), "blocks": blocks, "halves": halves},
             threads=threads, group_size=shape,
         )  # fmt: skip
 
@@ -365,6 +393,25 @@ def _held_of_blocks(plan: Plan) -> int:
     """Elements of a thread in the kernels that take blocks of rows: more where rows are long."""
     values = plan.choice.values
     return values["long_held"] if plan.columns > values["long_columns"] else values["block_held"]
+
+
+def _asking_threads(team: int) -> int:
+    """The most threads of a kernel that asks ahead, which has room for so many."""
+    return 256 if team <= 256 else 512
+
+
+def _teams_of_core(values: Mapping[str, int], team: int) -> int:
+    return max(values["core_threads"] // team, 1)
+
+
+def _core_memory(tensor: Tensor, values: Mapping[str, int]) -> int:
+    """Threadgroup memory of a core, beyond Metal's too: the policy's, or less where the device has
+    less."""
+    most = values.get("core_memory", 0)
+    if not tensor.is_cuda:
+        return most
+    found = torch.cuda.get_device_properties(tensor.device)
+    return min(most, found.shared_memory_per_block_optin)
 
 
 def _kernel(file: KernelFile, name: str, width: int, tensor: Tensor) -> Any:

@@ -48,17 +48,22 @@ inline float lanes_sum(float value) {
   return value;
 }
 
-// Several sums at once, which take the place of a thread's own values: `count` is 1, 2, 4 or 8.
-// Lanes whose numbers differ in one bit exchange the half of their values that is the other's, so
-// that few values are exchanged. `scratch` has `count` places for each simdgroup, of which there
-// are at most `most`; the next sums of the team must use others.
-template <uint count, uint most = most_simdgroups>
-inline void exchange_team_sums(thread float* values, thread const Team& team,
-                               threadgroup float* scratch) {
-  float own = own_sum<count, 32>(values, team.lane);
+// Several sums at once: `count` is 1, 2, 4 or 8. Lanes whose numbers differ in one bit exchange the
+// half of their values that is the other's, so that few values are exchanged. `scratch` has `count`
+// places for each simdgroup; the next sums of the team must use others. Between a thread's sharing
+// its values and taking the sums there must be a barrier.
+template <uint count>
+inline void share_team_sums(thread float* values, thread const Team& team,
+                            threadgroup float* scratch) {
+  const float own = own_sum<count, 32>(values, team.lane);
   if (team.lane < count) scratch[team.simd * count + team.lane] = own;
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  own = 0.0f;
+}
+
+// The sums take the place of a thread's own values; there are at most `most` simdgroups.
+template <uint count, uint most>
+inline void take_team_sums(thread float* values, thread const Team& team,
+                           threadgroup const float* scratch) {
+  float own = 0.0f;
 #pragma unroll
   for (uint i = 0; i < (count * most + 31) / 32; ++i) {
     const uint at = i * 32 + team.lane;
@@ -68,4 +73,12 @@ inline void exchange_team_sums(thread float* values, thread const Team& team,
   for (uint mask = count; mask < 32; mask *= 2) own += simd_shuffle_xor(own, mask);
 #pragma unroll
   for (uint i = 0; i < count; ++i) values[i] = simd_shuffle(own, i);
+}
+
+template <uint count, uint most = most_simdgroups>
+inline void exchange_team_sums(thread float* values, thread const Team& team,
+                               threadgroup float* scratch) {
+  share_team_sums<count>(values, team, scratch);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  take_team_sums<count, most>(values, team, scratch);
 }
