@@ -21,7 +21,8 @@ from anymetal.ops.declare.rows import HELD, Plan, plan_rows, team_of
 
 FORWARD = kernel_file("norms/norm.metal")
 BACKWARD = kernel_file("norms/norm_backward.metal")
-ASKED = kernel_file("norms/norm_asked_backward.metal")
+ASKED = kernel_file("norms/norm_asked.metal")
+ASKED_BACKWARD = kernel_file("norms/norm_asked_backward.metal")
 
 _BLOCKS_EACH = 16  # that a thread adds up, where threads share the blocks of a column
 # What norm_asked_backward.metal asks for ahead: bytes for each element that a thread holds; and what
@@ -165,6 +166,8 @@ class Norm:
             y=columns,
         )
         parameters = [x.tensor if p is None else p for p in (weight, bias)]
+        if residual is None and self._normalise_asked(plan, y, x, weight, bias, sizes):
+            return
         if residual is None and self._is_whole(plan, [x], width, weight, bias):
             _kernel(FORWARD, f"{self.kind}_whole_{plan.choice.values['held']}", width, x.tensor)(
                 x.tensor, *parameters, y, sizes, **plan.shape
@@ -184,6 +187,25 @@ class Norm:
         _kernel(FORWARD, f"{self.kind}_finish", width, x.tensor)(
             x.tensor, partials, *parameters, y, replace(sizes, x=x.stride), **plan.shape
         )
+
+    def _normalise_asked(
+        self, plan: Plan, y: Tensor, x: DenseRows, weight: Optional, bias: Optional, sizes: Sizes
+    ) -> bool:
+        """Asks for whole rows ahead, where the policy says so: asked_teams threadgroups a core."""
+        values = plan.choice.values
+        held, team = values.get("asked_held", 0), self.sizes.columns // max(values.get("asked_held", 0), 1)
+        if not held or self.sizes.columns < values["asked_columns"] or team > 1024 or team % 32 or held * team != self.sizes.columns:
+            return False
+        usual = weight is not None and (bias is not None) == (self.kind == "layer_norm")
+        if not usual or not self._follow([x]) or plan.strategy != "single_group":
+            return False
+        threads = 256 if team <= 256 else 512 if team <= 512 else 1024
+        blocks = min(self.sizes.rows, values["cores"] * values["asked_teams"])
+        ASKED.kernel(f"{self.kind}_asked_{held}_{threads}_{SUFFIXES[x.tensor.dtype]}", y.device)(
+            x.tensor, weight, weight if bias is None else bias, y, replace(sizes, blocks=blocks),
+            threads=(team, blocks), group_size=(team, 1),
+        )  # fmt: skip
+        return True
 
     # --- gradients --------------------------------------------------------------------------------
 
@@ -268,7 +290,7 @@ class Norm:
         shape = replace(plan, rows=sizes.blocks).shape
         if whole and self._asks_ahead(plan, x):
             name = f"{words}_asked_{held}_{_asking_threads(plan.team)}_{SUFFIXES[x.dtype]}"
-            ASKED.kernel(name, x.device)(grad, x, weight, dx, found.sums, sizes, **shape)
+            ASKED_BACKWARD.kernel(name, x.device)(grad, x, weight, dx, found.sums, sizes, **shape)
             return replace(found, halves=width == 8)
         pairs = whole and sizes.rows % 2 == 0 and held == values.get("pairs_held")
         name = f"{words}_blocks_{held}{'_pairs' if pairs else '_whole' if whole else ''}"
