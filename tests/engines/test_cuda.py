@@ -205,6 +205,23 @@ kernel void scale(device const uint* x, device uint* y, constant float& by,
     assert "mov.b32 \t{" not in ptx  # nothing is taken apart
 
 
+def test_halves_are_rounded_in_pairs() -> None:
+    source = """
+#include <metal_stdlib>
+using namespace metal;
+kernel void scale(device const float4* x, device uint2* y, constant float& by,
+                  uint i [[thread_position_in_grid]]) {
+  uint pairs[2];
+  for (uint k = 0; k < 2; ++k)
+    pairs[k] = as_type<uint>(half2(float2(x[i][k * 2], x[i][k * 2 + 1]) * by));
+  y[i] = uint2(pairs[0], pairs[1]);
+}
+"""
+    ptx = built(Compiler(Source(source)), "scale").ptx
+    assert ptx.count("cvt.rn.f16x2.f32") == 2
+    assert "cvt.rn.f16.f32" not in ptx
+
+
 def test_pointers_that_may_be_of_either_buffer_are_not_read_only() -> None:
     text = (
         HEAD

@@ -16,6 +16,7 @@ from anymetal.ir import parse
 from anymetal.nouns import Source
 
 SOURCE = """
+#include <metal_simdgroup_matrix>
 #include <metal_stdlib>
 using namespace metal;
 
@@ -63,6 +64,19 @@ def named(body: str) -> set[str]:
 )
 def test_all_lanes_come_here_together(body: str) -> None:
     assert named(body) == {ALL}
+
+
+# Products of halves number the lanes anew, and the simdgroup's number is still known.
+def test_simdgroups_with_products_go_their_own_ways_together() -> None:
+    product = (
+        "simdgroup_half8x8 one = make_filled_simdgroup_matrix<half, 8, 8>(1.0h);"
+        "simdgroup_float8x8 sums = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);"
+        "simdgroup_multiply_accumulate(sums, one, one, sums);"
+        "value += uint(sums.thread_elements()[0]);"
+    )
+    first = "const uint first = min(simd * count, 77u);"
+    rest = "for (uint j = first; j < 77; ++j) value += simd_shuffle(value, j % 32);"
+    assert named(first + product + rest) == {ALL}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""bfloat and float, each made of the other by the fewest instructions.
+"""bfloat and float, each made of the other by the fewest instructions, and halves of floats.
 
 One instruction rounds two floats at the speed of an addition, where one by itself takes four times
 as long. A bfloat is the upper half of the float: of a word that holds two, a shift gives one and a
@@ -10,6 +10,7 @@ from __future__ import annotations
 from anymetal.ir import (
     BFLOAT,
     FLOAT,
+    HALF,
     I16,
     I32,
     Block,
@@ -17,38 +18,39 @@ from anymetal.ir import (
     Function,
     Instruction,
     Module,
+    Type,
     constant,
     i32,
     vector,
 )
 from anymetal.passes.rewrite import rewrite
 
-_ROUND = "llvm.nvvm.ff2bf16x2.rn"
-_PAIR = vector(2, BFLOAT)
+_ROUND: dict[Type, str] = {BFLOAT: "llvm.nvvm.ff2bf16x2.rn", HALF: "llvm.nvvm.ff2f16x2.rn"}
 
 
 def round_in_pairs(module: Module) -> None:
     """Rewrites neighbours that round; one without a neighbour stays."""
-    found = [
-        _rewrite(function, block)
-        for function in module.functions
-        for block in function.blocks
-        if sum(map(_rounds, block.instructions)) > 1
-    ]
-    if any(found):
-        module.declare(_ROUND, _PAIR, [FLOAT, FLOAT])
+    found: set[Type] = set()
+    for function in module.functions:
+        for block in function.blocks:
+            if sum(map(_rounds, block.instructions)) > 1:
+                found |= _rewrite(function, block)
+    for narrow, name in _ROUND.items():
+        if narrow in found:
+            module.declare(name, vector(2, narrow), [FLOAT, FLOAT])
 
 
-def _rewrite(function: Function, block: Block) -> bool:
+def _rewrite(function: Function, block: Block) -> set[Type]:
+    """Returns what two floats are made at once."""
     made: list[Instruction] = []
     waiting = iter(block.instructions)
-    found = False
+    found: set[Type] = set()
     for first in waiting:
         second = next(waiting, None) if _rounds(first) else None
         if second is None:
             made.append(first)
-        elif _rounds(second):
-            found = True
+        elif _rounds(second) and second.type is first.type:
+            found.add(first.type)
             _emit(Builder(function.fresh, into=made), first, second)
         else:
             made += (first, second)
@@ -59,18 +61,20 @@ def _rewrite(function: Function, block: Block) -> bool:
 def _rounds(instruction: Instruction) -> bool:
     return (
         instruction.opcode == "fptrunc"
-        and instruction.type is BFLOAT
+        and instruction.type in _ROUND
         and instruction.operands[0].type is FLOAT
     )
 
 
 def _emit(build: Builder, first: Instruction, second: Instruction) -> None:
     """Both as a word, of which the first one is the low half: what puts them together is undone."""
-    pair = build.call(_PAIR, _ROUND, [second.operands[0], first.operands[0]])
+    narrow = first.type
+    operands = [second.operands[0], first.operands[0]]
+    pair = build.call(vector(2, narrow), _ROUND[narrow], operands)
     word = build.cast("bitcast", pair, I32)
     for part, rounded in ((word, first), (build.lshr(word, i32(16)), second)):
         half = build.cast("trunc", part, I16)
-        build.cast("bitcast", half, BFLOAT, name=str(rounded.result))
+        build.cast("bitcast", half, narrow, name=str(rounded.result))
 
 
 def widen_in_integers(module: Module) -> None:

@@ -23,6 +23,7 @@ _LANES = {_SHUFFLE: 0, "llvm.nvvm.vote.": 0, "llvm.nvvm.bar.warp.sync": 0, "llvm
 _LANE_BITS = 5
 _LANES_OF_ALL = 1 << _LANE_BITS
 _MANY = 8  # collectives for which a copy of the code is worth its length
+_NEVER = "poison"  # a value that nobody uses
 _END = ""  # stands behind every block that ends the function
 
 
@@ -251,10 +252,11 @@ class Lanes:
         return self._is_lane(name)
 
     def _is_lane(self, name: str, asked: frozenset[str] = frozenset()) -> bool:
-        """Whether nothing of a value stands above the bits of a lane; `asked` go round a loop."""
+        """Whether nothing of a value stands above the bits of a lane; `asked` go round a loop. What
+        comes from a way that is never taken may be anything."""
         made = self._definitions.get(name)
         if made is None or name in asked:
-            return made is not None
+            return made is not None or name == _NEVER
         if made.opcode == "and":
             number = made.operands[1].integer
             return number is not None and 0 <= number < _LANES_OF_ALL
