@@ -132,6 +132,83 @@ def test_hints_about_memory_are_the_hardwares(tmp_path: Path) -> None:
     assemble(ptx, tmp_path, "sm_80")
 
 
+ASKING = (
+    HEAD
+    + """
+#if __has_include(<anymetal/ahead.h>)
+#include <anymetal/ahead.h>
+#endif
+kernel void asking(device const uint4* x, device uint4* y, constant uint& turns,
+                   uint i [[thread_position_in_grid]]) {
+#pragma unroll
+  for (uint turn = 0; turn < 2; ++turn) {
+    anymetal_ask(3, 64, turn, x + i + turn * 64);
+    anymetal_asked();
+  }
+  for (uint turn = 0; turn < turns; ++turn) {
+    anymetal_ask(3, 64, (turn + 2) % 3, x + i + min(turn + 2, turns - 1) * 64);
+    anymetal_asked();
+    anymetal_await(2);
+    uint words[4];
+    anymetal_take(words, 3, SOME, turn % 3, x + i + turn * 64);
+    y[i + turn * 64] = uint4(words[0], words[1], words[2], words[3]) + 1;
+  }
+}
+"""
+)
+
+
+def test_what_is_asked_for_comes_by_itself(tmp_path: Path) -> None:
+    kernel = built(Compiler(Source(ASKING.replace("SOME", "64"))), "asking")
+    order = [kernel.ptx.index(word) for word in ("cp.async.cg", "commit_group", "wait_group 2;")]
+    assert order == sorted(order)
+    assert kernel.ptx.count("cp.async.cg.shared.global") == 3
+    assert "ld.shared.v4.b32" in kernel.ptx
+    assert "ld.global.nc.v4" not in kernel.ptx
+    assert kernel.asked_bytes == 3 * 64 * 16
+    assemble(kernel.ptx, tmp_path, "sm_80")
+
+
+def test_slots_are_the_same_wherever_they_are_named() -> None:
+    with pytest.raises(EngineError, match=r"'asking' .* several numbers of slots .*3072, 6144"):
+        built(Compiler(Source(ASKING.replace("SOME", "128"))), "asking")
+
+
+def test_cpus_read_what_was_asked_for_when_it_is_taken() -> None:
+    x = torch.arange(5 * 64 * 4, dtype=torch.int32)
+    y = torch.zeros_like(x)
+    kernel = compile_shader(ASKING.replace("SOME", "64")).asking
+    kernel(x, y, 5, threads=64, group_size=64)
+    assert torch.equal(y, x + 1)
+
+
+def test_memory_beyond_what_all_launches_have_is_asked_of_the_driver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A device that has less is named, and so is the kernel."""
+    allowed: list[int] = []
+
+    class Library:
+        def cuFuncGetAttribute(self, value: Any, number: int, _: Any) -> int:
+            value._obj.value = 1024 if number == 1 else 0  # of its own
+            return 0
+
+        def cuFuncSetAttribute(self, _: Any, number: int, size: int) -> int:
+            allowed.append(size)
+            return 1 if size > 100_000 else 0
+
+        def cuGetErrorString(self, *_: Any) -> None:
+            pass
+
+    monkeypatch.setattr(driver, "_library", Library)
+    function = driver.Function(ctypes.c_void_p(), ctypes.c_void_p(), 0, "asking")
+    for size in (0, 47 * 1024, 47 * 1024 + 16, 48 * 1024, 48 * 1024):
+        function.allow_memory(size)
+    assert allowed == [47 * 1024 + 16, 48 * 1024]
+    with pytest.raises(LimitError, match=r"'asking' needs 200000 bytes .* device 0 has"):
+        function.allow_memory(200_000)
+
+
 def test_cpus_take_no_notice_of_hints() -> None:
     x, y = torch.arange(256, dtype=torch.int32), torch.zeros(256, dtype=torch.int32)
     compile_shader(HINTS).hinted(x, y, threads=64)

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from judging import doubled, judge
 
+import anymetal
 from anymetal import ops
 from anymetal.ops.declare import variants
 from anymetal.policy.policy import override
@@ -50,6 +51,21 @@ def test_eight_elements_a_thread(dtype: torch.dtype) -> None:
         judge(ops.swiglu(gate, up), exact, F.silu(gate) * up, "swiglu")
         ops.swiglu(gate.flatten()[4:], up.flatten()[4:])
     assert [key.rsplit("/", 1)[1] for key in keys] == ["vec8", "vec4"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("size", [1, 31, 256, 264, 512, 4099])
+def test_sixteen_elements_a_thread(size: int, dtype: torch.dtype) -> None:
+    """Of two accesses: the second may lie behind the end, or be cut off by it."""
+    x = torch.randn(size).to(dtype)
+    with (
+        override("silu", "elementwise", width=16, group_size=64),
+        variants.recorded() as keys,
+        anymetal.check() as report,
+    ):
+        judge(ops.silu(x), F.silu(doubled(x)), F.silu(x), "silu")
+    assert not report.findings
+    assert keys[0].endswith("vec16")
 
 
 @each_function

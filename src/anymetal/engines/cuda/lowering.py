@@ -47,7 +47,7 @@ def lower(module: Module, program: Program) -> dict[str, Any]:
         "max_threads": min(program.entry.max_total_threads or MAX_GROUP_SIZE, MAX_GROUP_SIZE),
         "arguments": [asdict(argument) for argument in program.arguments],
         "uses_log": f"@{BUFFER}" in module.globals,
-        "asked_bytes": _asked_bytes(function, program.name),
+        "asked_bytes": _asked_bytes(function),
     }
     # What threads ask for comes before all else in the memory that a launch sets aside.
     _answer(module, {AS_TILES: boolean(has_products(function)), PLACE_OF_ASKED: i32(0)})
@@ -94,14 +94,14 @@ def _shared_bytes(name: str) -> int:
     return int(match["size"]) if match else 0
 
 
-def _asked_bytes(function: Function, name: str) -> int:
+def _asked_bytes(function: Function) -> int:
     """Threadgroup memory beyond Metal's, for what threads ask for ahead (anymetal/ahead.h)."""
     calls = (one for one in function.instructions() if one.callee == PLACE_OF_ASKED)
     sizes = {call.operands[0].integer or 0 for call in calls}
     if len(sizes) > 1:
         raise Unsuitable(
-            f"kernel '{name}' names several numbers of slots and threads in anymetal_ask and"
-            f" anymetal_take, of {sorted(sizes)} bytes in all; they must be the same everywhere"
+            "it names several numbers of slots and threads in anymetal_ask and anymetal_take, of"
+            f" {sorted(sizes)} bytes in all; they must be the same everywhere"
         )
     return max(sizes, default=0)
 
