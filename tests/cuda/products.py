@@ -9,13 +9,17 @@ The first compiles the kernels on any machine; the second compares results with 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
 from anymetal import ops
-from anymetal.policy.policy import as_if_on, override
+from anymetal.policy.policy import override
+
+sys.path.insert(0, str(Path(__file__).parent))
+from bundling import write_kernels
 
 # m, k, n: less than a tile, one more, whole tiles, no multiple of anything.
 SHAPES = ((16, 8, 24), (129, 33, 130), (128, 64, 256), (200, 100, 72), (131, 517, 263), (9, 1, 300))
@@ -39,7 +43,7 @@ def products(device: str) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
 def main(path: Path | None) -> None:
     with override("matmul", "tiles", max_results=0), override("matmul", "dots", max_rows=0):
         if path is not None:
-            _compile(path)
+            write_kernels(path, _request_all)
             return
         wrong = 0
         for label, a, b in products("cuda"):
@@ -52,17 +56,9 @@ def main(path: Path | None) -> None:
         print(f"{wrong} of {len(list(products('cpu')))} products are wrong")
 
 
-def _compile(path: Path) -> None:
-    from anymetal.engines.ahead import compile_bundle  # noqa: PLC0415
-    from anymetal.launch.requested import requests  # noqa: PLC0415
-    from anymetal.store.bundle import write_bundle  # noqa: PLC0415
-
-    with as_if_on("cuda"), requests() as found:
-        for _, a, b in products("cpu"):
-            ops.matmul(a, b)
-    kernels = list({repr(one): one for one in found}.values())
-    write_bundle(path, compile_bundle("cuda-sm90", kernels))
-    print(f"{path}: {len(kernels)} kernels")
+def _request_all() -> None:
+    for _, a, b in products("cpu"):
+        ops.matmul(a, b)
 
 
 if __name__ == "__main__":

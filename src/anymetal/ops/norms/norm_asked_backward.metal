@@ -47,11 +47,25 @@ inline Known known_of(thread float* sums, float shift, constant Sizes& sizes,
   return {multiples_of<N>(sums, takes ? 0.0f : shift, share, sizes.eps), takes ? shift : 0.0f};
 }
 
-// The gradient of a row, and what it gives to the sums. What has been used of it makes room.
-template <bool biases, typename Rows, typename T>
+// Where a thread's sums over its rows go: four a lane side by side, so that the halves of an access
+// of eight elements lie apart.
+struct BlockSums {
+  device float* weights;
+  device float* biases;
+
+  void store(uint i, float4 weight, float4 bias, bool has_biases) const thread {
+    Width<4>::store(weights + i * 128, weight);
+    if (has_biases) Width<4>::store(biases + i * 128, bias);
+  }
+};
+
+// The gradient of a row, and what it gives to the sums. What has been used of it makes room for
+// others; with the `last` row the sums are written.
+template <bool biases, bool last, typename Rows, typename T>
 inline void write_row(thread float4* weight_sums, thread float4* bias_sums,
                       thread const Rows& rows, thread uint& place, uint turn,
-                      thread const Known& known, device T* x_gradient) {
+                      thread const Known& known, device T* x_gradient,
+                      thread const BlockSums& block_sums) {
   const Multiples multiples = known.multiples;
 #pragma unroll
   for (uint part = 0; part < Rows::parts; ++part) {
@@ -61,10 +75,10 @@ inline void write_row(thread float4* weight_sums, thread float4* bias_sums,
       rows.take(values, of_x, place, i, turn, part);
       rows.take(dy, of_gradient, place, i, turn, part);
       rows.take_parameter(w, 0, part, i);
-      rows.ask_next(place, i, turn, part);
+      if (!last) rows.ask_next(place, i, turn, part);
 #pragma unroll
       for (uint v = 0; v < Rows::vectors; ++v) {
-        const uint j = (part * Rows::accesses + i) * Rows::vectors + v;
+        const uint j = (part * Rows::accesses + i) * Rows::vectors + v, of_bias = biases ? j : 0;
         values[v] -= known.shift;
         const float4 normal =
             fma(values[v], float4(multiples.reciprocal), float4(multiples.normal_offset));
@@ -73,6 +87,7 @@ inline void write_row(thread float4* weight_sums, thread float4* bias_sums,
         const float4 rest =
             fma(values[v], float4(multiples.of_difference), float4(multiples.constant_part));
         values[v] = fma(dy[v] * w[v], float4(multiples.reciprocal), rest);
+        if (last) block_sums.store(j, weight_sums[j], bias_sums[of_bias], biases);
       }
       Access<Rows::width>::store(x_gradient + rows.at(turn, part) + i * Rows::distance, values);
     }
@@ -88,7 +103,7 @@ template <typename T, typename N, bool biases, bool early, uint held_elements, u
 [[kernel, max_total_threads_per_threadgroup(most_block_threads)]] void norm_asked_backward(
     device const T* gradient [[buffer(0)]], device T* x [[buffer(1)]],
     device const T* weight [[buffer(2)]], device T* x_gradient [[buffer(3)]],
-    device float* block_sums [[buffer(4)]], constant Sizes& sizes [[buffer(5)]],
+    device float* sums_of_blocks [[buffer(4)]], constant Sizes& sizes [[buffer(5)]],
     uint2 group [[threadgroup_position_in_grid]], uint2 in_group [[thread_position_in_threadgroup]],
     uint2 group_size [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
     uint simd [[simdgroup_index_in_threadgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
@@ -98,12 +113,14 @@ template <typename T, typename N, bool biases, bool early, uint held_elements, u
   threadgroup float scratch[2 * places];  // for rows by turns
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   const uint columns = sizes.columns, first = simd * parts * Rows::elements + lane * width;
-  const uint turns = (sizes.rows - group.y + sizes.blocks - 1) / sizes.blocks;
+  const uint turns = (sizes.rows - group.y + sizes.blocks - 1) / sizes.blocks, end = turns - 1;
   const long start = long(group.y) * columns, step = long(sizes.blocks) * columns;
   const Rows rows = {
       {x + start + first, gradient + start + first}, {weight + first}, step, turns};
-  x_gradient += start + first;
   rows.begin();
+  x_gradient += start + first;
+  sums_of_blocks += start + simd * parts * Rows::elements + lane * 4;
+  const BlockSums block_sums = {sums_of_blocks, sums_of_blocks + step};
   float4 weight_sums[all], bias_sums[biases ? all : 1];
 #pragma unroll
   for (uint i = 0; i < all; ++i) weight_sums[i] = bias_sums[biases ? i : 0] = float4(0.0f);
@@ -118,32 +135,25 @@ template <typename T, typename N, bool biases, bool early, uint held_elements, u
     shift = means.next(0);
   }
   uint place = 0;
-  for (uint turn = 0; turn < turns; ++turn) {
+  for (uint turn = 0; turn < end; ++turn) {
     const uint summed = turn + early;
     threadgroup float* shared = scratch + summed % 2 * places;
-    if (summed < turns) {
-      add_up<N>(sums, rows, room - 1 - before, Rows::behind(place, before), summed, shift);
-      share_team_sums<count>(sums, team, shared);
-    }
-    if (!early) {
-      known = known_of<T, N, most>(sums, shift, sizes, team, shared);
-      shift = means.next(turn);
-    }
-    write_row<biases>(weight_sums, bias_sums, rows, place, turn, known, x_gradient);
-    if (early && summed < turns) {
-      known = known_of<T, N, most>(sums, shift, sizes, team, shared);
-      shift = means.next(summed);
-    }
+    add_up<N>(sums, rows, room - 1 - before, Rows::behind(place, before), summed, shift);
+    share_team_sums<count>(sums, team, shared);
+    if (!early) known = known_of<T, N, most>(sums, shift, sizes, team, shared);
+    const float next_shift = means.next(summed);
+    write_row<biases, false>(weight_sums, bias_sums, rows, place, turn, known, x_gradient,
+                             block_sums);
+    if (early) known = known_of<T, N, most>(sums, shift, sizes, team, shared);
+    shift = next_shift;
   }
-  // Four sums a lane side by side: the halves of an access of eight elements lie apart.
-  block_sums += long(group.y) * columns + simd * parts * Rows::elements + lane * 4;
-#pragma unroll
-  for (uint i = 0; i < all; ++i) {
-    Width<4>::store(block_sums + i * 128, weight_sums[i]);
-    if (biases)
-      Width<4>::store(block_sums + long(sizes.blocks) * columns + i * 128,
-                      bias_sums[biases ? i : 0]);
+  if (!early) {
+    threadgroup float* shared = scratch + end % 2 * places;
+    add_up<N>(sums, rows, room - 1, place, end, shift);
+    share_team_sums<count>(sums, team, shared);
+    known = known_of<T, N, most>(sums, shift, sizes, team, shared);
   }
+  write_row<biases, true>(weight_sums, bias_sums, rows, place, end, known, x_gradient, block_sums);
 }
 
 // --- instances -----------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ ASKED_BACKWARD = kernel_file("norms/norm_asked_backward.metal")
 _BLOCKS_EACH = 16  # that a thread adds up, where threads share the blocks of a column
 # What norm_asked_backward.metal asks for ahead: bytes for each element that a thread holds; and what
 # else a threadgroup takes of a core's memory.
-ASKED_BYTES, _OTHER_BYTES = 14, 2048
+ASKED_BYTES, _OTHER_BYTES = 14, 1536
 
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
@@ -433,7 +433,7 @@ def _core_memory(tensor: Tensor, values: Mapping[str, int]) -> int:
     if not tensor.is_cuda:
         return most
     found = torch.cuda.get_device_properties(tensor.device)
-    return min(most, found.shared_memory_per_block_optin)
+    return min(most, found.shared_memory_per_multiprocessor)
 
 
 def _kernel(file: KernelFile, name: str, width: int, tensor: Tensor) -> Any:
