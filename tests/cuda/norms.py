@@ -76,14 +76,15 @@ def main(path: Path | None) -> None:
     if path is not None:
         write_kernels(path, _request_all)
         return
-    wrong = worst = 0.0
+    wrong, worst = 0, 0.0
     for call in calls("cuda"):
         errors = call.errors()
         worst = max(worst, *errors)
         if not max(errors) <= 4.0:
             wrong += 1
             print(f"{call}: {errors} times what the dtype can show", flush=True)
-    print(f"{wrong:.0f} of {len(list(calls('cpu')))} norms are wrong; the worst error is {worst:.2f}")
+    count = len(list(calls("cpu")))
+    print(f"{wrong} of {count} norms are wrong; the worst error is {worst:.2f}", flush=True)
 
 
 def _request_all() -> None:

@@ -189,6 +189,32 @@ def test_norms_of_rows_that_fill_all_threads(kind: str, held: int, dtype: torch.
     close(result, exact, 16.0)
 
 
+@pytest.mark.parametrize(
+    ("kind", "held", "columns", "dtype"),
+    [
+        ("rms_norm", 16, 1024, BF16),
+        ("layer_norm", 16, 2560, FP16),
+        ("layer_norm", 16, 8704, BF16),
+        ("layer_norm", 32, 2048, BF16),
+        ("layer_norm", 16, 1024, FP32),
+    ],
+)
+def test_norms_of_rows_that_are_asked_for_ahead(
+    kind: str, held: int, columns: int, dtype: torch.dtype
+) -> None:
+    """Seven threadgroups for 23 rows: some have a turn more than others."""
+    x = normal(23, columns, dtype=dtype) + 100
+    parameters = [normal(columns + i, dtype=dtype)[:columns].clone() for i in range(2)]
+    used = parameters if kind == "layer_norm" else parameters[:1]
+    asked = {"asked_columns": 1024, "asked_held": held, "asked_teams": 1, "cores": 7}
+    shape = {"group_size": 1024, "held": 16, "width": 16 // dtype.itemsize, "core_memory": 1 << 20}
+    with override(kind, "single_group", **shape | asked):
+        result = silent(lambda: getattr(ops, kind)(x, (columns,), *used))
+    wide = [p.double() for p in used]
+    exact = getattr(torch.nn.functional, kind)(x.double(), (columns,), *wide)
+    close(result, exact, 16.0)
+
+
 def test_a_row_far_from_zero_that_begins_with_an_outlier() -> None:
     x, grad = normal(3, 2048, dtype=FP32) + 1000, normal(3, 2052, dtype=FP32)[:, :2048]
     x[:, 0] = 2000

@@ -4,6 +4,8 @@
 #include "shared/asked_rows.h"
 #include "shared/row_gradients.h"
 
+// The most that is asked for at once, for each element that a thread has of a row.
+constant constexpr uint asked_bytes = 14;
 constant constexpr uint of_x = 0, of_gradient = 1;
 
 // A thread's part of a row's sums. `awaited` batches may be on their way when its first part is
@@ -110,6 +112,7 @@ template <typename T, typename N, bool biases, bool early, uint held_elements, u
   constexpr uint width = 16 / sizeof(T), all = held_elements / 4, most = threads / 32;
   constexpr uint count = RowSums<N>::count, places = count * most, before = early ? parts : 0;
   using Rows = AskedRows<T, 2, 1, held_elements / width / parts, parts, room, threads>;
+  static_assert(Rows::Places::bytes <= asked_bytes * held_elements * threads, "the host asks");
   threadgroup float scratch[2 * places];  // for rows by turns
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   const uint columns = sizes.columns, first = simd * parts * Rows::elements + lane * width;

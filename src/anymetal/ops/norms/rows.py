@@ -25,9 +25,8 @@ ASKED = kernel_file("norms/norm_asked.metal")
 ASKED_BACKWARD = kernel_file("norms/norm_asked_backward.metal")
 
 _BLOCKS_EACH = 16  # that a thread adds up, where threads share the blocks of a column
-# What norm_asked_backward.metal asks for ahead: bytes for each element that a thread holds; and what
-# else a threadgroup takes of a core's memory.
-ASKED_BYTES, _OTHER_BYTES = 14, 1536
+_OTHER_BYTES = 1536  # of a core's memory that a threadgroup takes, beside what it asks for
+_MOST_ASKING = 1024  # threads
 
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
@@ -166,7 +165,8 @@ class Norm:
             y=columns,
         )
         parameters = [x.tensor if p is None else p for p in (weight, bias)]
-        if residual is None and self._normalise_asked(plan, y, x, weight, bias, sizes):
+        even = residual is None and width == 16 // x.tensor.element_size()
+        if even and self._normalise_asked(plan, y, x, weight, bias, sizes):
             return
         if residual is None and self._is_whole(plan, [x], width, weight, bias):
             _kernel(FORWARD, f"{self.kind}_whole_{plan.choice.values['held']}", width, x.tensor)(
@@ -191,17 +191,21 @@ class Norm:
     def _normalise_asked(
         self, plan: Plan, y: Tensor, x: DenseRows, weight: Optional, bias: Optional, sizes: Sizes
     ) -> bool:
-        """Asks for whole rows ahead, where the policy says so: asked_teams threadgroups a core."""
-        values = plan.choice.values
-        held, team = values.get("asked_held", 0), self.sizes.columns // max(values.get("asked_held", 0), 1)
-        if not held or self.sizes.columns < values["asked_columns"] or team > 1024 or team % 32 or held * team != self.sizes.columns:
+        """Whole rows that are asked for ahead, asked_teams threadgroups a core, where the policy
+        says so."""
+        values, columns = plan.choice.values, self.sizes.columns
+        held = values.get("asked_held", 0)
+        if plan.strategy != "single_group" or not held or columns < values["asked_columns"]:
             return False
-        usual = weight is not None and (bias is not None) == (self.kind == "layer_norm")
-        if not usual or not self._follow([x]) or plan.strategy != "single_group":
+        team, usual = columns // held, (bias is not None) == (self.kind == "layer_norm")
+        whole = columns % (held * SIMDGROUP) == 0 and team <= _MOST_ASKING and self._follow([x])
+        if weight is None or not usual or not whole:
             return False
-        threads = 256 if team <= 256 else 512 if team <= 512 else 1024
+        if not _has_room(ASKED, x.tensor, held, team, values["asked_teams"], values):
+            return False
         blocks = min(self.sizes.rows, values["cores"] * values["asked_teams"])
-        ASKED.kernel(f"{self.kind}_asked_{held}_{threads}_{SUFFIXES[x.tensor.dtype]}", y.device)(
+        name = f"{self.kind}_asked_{held}_{_asking_threads(team)}_{SUFFIXES[x.tensor.dtype]}"
+        ASKED.kernel(name, y.device)(
             x.tensor, weight, weight if bias is None else bias, y, replace(sizes, blocks=blocks),
             threads=(team, blocks), group_size=(team, 1),
         )  # fmt: skip
@@ -300,14 +304,13 @@ class Norm:
         return found
 
     def _asks_ahead(self, plan: Plan, tensor: Tensor) -> bool:
-        """Whether whole rows are asked for ahead, for which all threadgroups of a core must have
-        room."""
+        """Whether the gradients of whole rows are those of rows that are asked for ahead."""
         least = plan.choice.values.get("asked_columns")
         if least is None or self.sizes.columns < least:
             return False
         values = choice_for(self.operator, tensor, "columns").values
-        size = ASKED_BYTES * _held_of_blocks(plan) * _asking_threads(plan.team) + _OTHER_BYTES
-        return size * _teams_of_core(values, plan.team) <= _core_memory(tensor, values)
+        teams = _teams_of_core(values, plan.team)
+        return _has_room(ASKED_BACKWARD, tensor, _held_of_blocks(plan), plan.team, teams, values)
 
     def _gradient(
         self,
@@ -419,21 +422,24 @@ def _held_of_blocks(plan: Plan) -> int:
 
 def _asking_threads(team: int) -> int:
     """The most threads of a kernel that asks ahead, which has room for so many."""
-    return 256 if team <= 256 else 512
+    return next(most for most in (256, 512, _MOST_ASKING) if team <= most)
 
 
 def _teams_of_core(values: Mapping[str, int], team: int) -> int:
     return max(values["core_threads"] // team, 1)
 
 
-def _core_memory(tensor: Tensor, values: Mapping[str, int]) -> int:
-    """Threadgroup memory of a core, beyond Metal's too: the policy's, or less where the device has
-    less."""
+def _has_room(
+    file: KernelFile, tensor: Tensor, held: int, team: int, teams: int, values: Mapping[str, int]
+) -> bool:
+    """Whether a core has threadgroup memory, beyond Metal's too, for what so many teams ask for:
+    the policy's core_memory, or less where the device has less."""
     most = values.get("core_memory", 0)
-    if not tensor.is_cuda:
-        return most
-    found = torch.cuda.get_device_properties(tensor.device)
-    return min(most, found.shared_memory_per_multiprocessor)
+    if tensor.is_cuda:
+        found = torch.cuda.get_device_properties(tensor.device)
+        most = min(most, found.shared_memory_per_multiprocessor)
+    size = file.constant("asked_bytes") * held * _asking_threads(team)
+    return teams * (size + _OTHER_BYTES) <= most
 
 
 def _kernel(file: KernelFile, name: str, width: int, tensor: Tensor) -> Any:

@@ -49,6 +49,8 @@ inline void write_once(device uint4* to, uint4 words) {
 // threadgroup has. Where a device has no such places, it is read when it is taken.
 template <uint slots, uint threads>
 struct Asked {
+  static constexpr constant uint bytes = slots * threads * 16;  // of a threadgroup
+
   static void ask(uint slot, device const void* from) {
 #ifdef anymetal_ask
     anymetal_ask(slots, threads, slot, from);
