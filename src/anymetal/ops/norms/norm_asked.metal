@@ -62,7 +62,8 @@ inline void write_row(thread const Rows& rows, uint place, uint turn,
   Rows::Places::close();
 }
 
-// A row's sums are taken before the row before it is written: nobody waits long at the barrier.
+// A row's sums are taken before the row before it is written: nobody waits long for them, or at the
+// barrier behind.
 template <typename T, typename N, uint held_elements, uint room, uint threads>
 [[kernel, max_total_threads_per_threadgroup(threads)]] void norm_asked(
     device T* x [[buffer(0)]], device const T* weight [[buffer(1)]],
@@ -89,22 +90,20 @@ template <typename T, typename N, uint held_elements, uint room, uint threads>
   float shift = means.first(), sums[count];
   add_up<N>(sums, rows, room - 1, 0, 0, shift);
   share_team_sums<count>(sums, team, scratch);
-  Moments moments = moments_of<N, count, most>(sums, shift, sizes, team, scratch);
-  shift = means.next(0);
+  float next_shift = means.next(0);
   uint place = 0;
   for (uint turn = 0; turn < turns; ++turn) {
     const uint next = turn + 1;
-    threadgroup float* shared = scratch + next % 2 * places;
+    const Moments moments =
+        moments_of<N, count, most>(sums, shift, sizes, team, scratch + turn % 2 * places);
     if (next < turns) {
+      shift = next_shift;
       add_up<N>(sums, rows, room - 2, Rows::behind(place), next, shift);
-      share_team_sums<count>(sums, team, shared);
+      share_team_sums<count>(sums, team, scratch + next % 2 * places);
+      next_shift = means.next(next);
     }
     write_row<N>(rows, place, turn, moments, y);
     place = Rows::behind(place);
-    if (next < turns) {
-      moments = moments_of<N, count, most>(sums, shift, sizes, team, shared);
-      shift = means.next(next);
-    }
   }
 }
 

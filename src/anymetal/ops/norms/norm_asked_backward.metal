@@ -99,7 +99,7 @@ inline void write_row(thread float4* weight_sums, thread float4* bias_sums,
 }
 
 // With `early` a row's sums are taken before the gradient of the row before it is written, for which
-// there must be room: nobody waits long at the barrier behind.
+// there must be room: nobody waits long for them, or at the barrier behind.
 template <typename T, typename N, bool biases, bool early, uint held_elements, uint parts,
           uint room, uint threads>
 [[kernel, max_total_threads_per_threadgroup(most_block_threads)]] void norm_asked_backward(
@@ -129,33 +129,37 @@ template <typename T, typename N, bool biases, bool early, uint held_elements, u
   for (uint i = 0; i < all; ++i) weight_sums[i] = bias_sums[biases ? i : 0] = float4(0.0f);
 
   NearMeans<T, N::centred> means = {x + start + lane, step, turns, 0.0f};
-  float shift = means.first(), sums[count];
-  Known known;
+  float shift = means.first(), next_shift = 0.0f, sums[count];
   if (early) {
     add_up<N>(sums, rows, room - 1, 0, 0, shift);
     share_team_sums<count>(sums, team, scratch);
-    known = known_of<T, N, most>(sums, shift, sizes, team, scratch);
-    shift = means.next(0);
+    next_shift = means.next(0);
   }
+  Known known;
   uint place = 0;
   for (uint turn = 0; turn < end; ++turn) {
-    const uint summed = turn + early;
-    threadgroup float* shared = scratch + summed % 2 * places;
-    add_up<N>(sums, rows, room - 1 - before, Rows::behind(place, before), summed, shift);
-    share_team_sums<count>(sums, team, shared);
-    if (!early) known = known_of<T, N, most>(sums, shift, sizes, team, shared);
-    const float next_shift = means.next(summed);
+    threadgroup float* shared = scratch + turn % 2 * places;
+    if (!early) {
+      add_up<N>(sums, rows, room - 1, place, turn, shift);
+      share_team_sums<count>(sums, team, shared);
+    }
+    known = known_of<T, N, most>(sums, shift, sizes, team, shared);
+    if (early) {
+      shift = next_shift;
+      add_up<N>(sums, rows, room - 1 - before, Rows::behind(place, before), turn + 1, shift);
+      share_team_sums<count>(sums, team, scratch + (turn + 1) % 2 * places);
+    }
+    next_shift = means.next(turn + early);
     write_row<biases, false>(weight_sums, bias_sums, rows, place, turn, known, x_gradient,
                              block_sums);
-    if (early) known = known_of<T, N, most>(sums, shift, sizes, team, shared);
-    shift = next_shift;
+    if (!early) shift = next_shift;
   }
+  threadgroup float* shared = scratch + end % 2 * places;
   if (!early) {
-    threadgroup float* shared = scratch + end % 2 * places;
     add_up<N>(sums, rows, room - 1, place, end, shift);
     share_team_sums<count>(sums, team, shared);
-    known = known_of<T, N, most>(sums, shift, sizes, team, shared);
   }
+  known = known_of<T, N, most>(sums, shift, sizes, team, shared);
   write_row<biases, true>(weight_sums, bias_sums, rows, place, end, known, x_gradient, block_sums);
 }
 
