@@ -30,8 +30,7 @@ kernel void read_all(device const uint4* data [[buffer(0)]], device uint* found 
   for (uint index = in_grid; index < vectors; index += loads * threads) {
     uint some[loads];
 #pragma unroll
-    for (uint i = 0; i < loads; ++i)
-      some[i] = all_of(data + min(index + i * threads, vectors - 1));
+    for (uint i = 0; i < loads; ++i) some[i] = all_of(data + min(index + i * threads, vectors - 1));
 #pragma unroll
     for (uint i = 0; i < loads; ++i) total ^= index + i * threads < vectors ? some[i] : 0;
   }

@@ -200,13 +200,16 @@ def test_memory_beyond_what_all_launches_have_is_asked_of_the_driver(
         def cuGetErrorString(self, *_: Any) -> None:
             pass
 
+        def cuLaunchKernelEx(self, *_: Any) -> int:
+            return 0
+
     monkeypatch.setattr(driver, "_library", Library)
     function = driver.Function(ctypes.c_void_p(), ctypes.c_void_p(), 0, "asking")
     for size in (0, 47 * 1024, 47 * 1024 + 16, 48 * 1024, 48 * 1024):
-        function.allow_memory(size)
+        function.prepared((1, 1, 1), 32, size, 0, 0)
     assert allowed == [47 * 1024 + 16, 48 * 1024]
     with pytest.raises(LimitError, match=r"'asking' needs 200000 bytes .* device 0 has"):
-        function.allow_memory(200_000)
+        function.prepared((1, 1, 1), 32, 200_000, 0, 0)
 
 
 def test_cpus_take_no_notice_of_hints() -> None:

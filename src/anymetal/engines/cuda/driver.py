@@ -77,8 +77,18 @@ class Function:
         self.local_bytes = self._attribute(_LOCAL_BYTES)  # of a thread: arrays and what is spilled
         self._allowed_memory = _MEMORY_OF_ALL - self._attribute(_STATIC_MEMORY)
 
-    def allow_memory(self, size: int) -> None:
-        """Launches may set aside so many bytes of threadgroup memory."""
+    def prepared(
+        self, groups: Sizes, width: int, memory: int, stream: int, block: int
+    ) -> launcher.Queue:
+        """What queues a launch; `block` is the address of its one argument. A status that is not 0
+        goes to `again`."""
+        self._allow_memory(memory)
+        found, library = launcher.bindings(), _library()
+        launch = launcher.Launch(int(self._handle.value or 0), groups, width, memory, stream, block)
+        return launcher.by_bindings(launch, found) if found else launcher.by_ctypes(launch, library)
+
+    def _allow_memory(self, size: int) -> None:
+        """A launch may set aside so many bytes of threadgroup memory."""
         if size <= self._allowed_memory:
             return
         status = _library().cuFuncSetAttribute(self._handle, _MAX_DYNAMIC_MEMORY, size)
@@ -88,15 +98,6 @@ class Function:
                 f" {self._device} has: {_message(status)}"
             )
         self._allowed_memory = size
-
-    def prepared(
-        self, groups: Sizes, width: int, memory: int, stream: int, block: int
-    ) -> launcher.Queue:
-        """What queues a launch; `block` is the address of its one argument. A status that is not 0
-        goes to `again`."""
-        found, library = launcher.bindings(), _library()
-        launch = launcher.Launch(int(self._handle.value or 0), groups, width, memory, stream, block)
-        return launcher.by_bindings(launch, found) if found else launcher.by_ctypes(launch, library)
 
     def again(self, status: int, put: launcher.Queue) -> None:
         """A launch that was refused, once more where the thread had no context."""

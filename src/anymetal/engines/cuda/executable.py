@@ -149,7 +149,6 @@ class CudaExecutable:
         function = self._functions.get((device, width))
         if function is None:
             function = self._functions[device, width] = self._load(device, width)
-        function.allow_memory(memory)
         put = function.prepared(groups, width, memory, stream, buffers)
         return ReadyLaunch(words, put, function)
 

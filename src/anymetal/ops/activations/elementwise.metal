@@ -188,7 +188,8 @@ template <typename T>
   total[column] = T(sum.total);
 }
 
-// --- instances: <name>_<vec16, vec8, vec4 or scalar>_<dtype> --------------------------------------------
+// --- instances: <name>_<vec16, vec8, vec4 or scalar>_<dtype>
+// --------------------------------------------
 
 #define MAP_OF_WIDTH(name, function, F, T, word, width)                           \
   template[[host_name(#name word #T)]] [[kernel]] decltype(function<T, F, width>) \
@@ -207,7 +208,8 @@ template <typename T>
   MAP_OF_WIDTH(name, function, F, bfloat, "_vec8_", 8)
 
 #define SIXTEEN(name, F, T) \
-  template[[host_name(#name "_vec16_" #T)]] [[kernel]] decltype(map_one_twice<T, F>) map_one_twice<T, F>;
+  template [[host_name(     \
+      #name "_vec16_" #T)]] [[kernel]] decltype(map_one_twice<T, F>) map_one_twice<T, F>;
 #define MAP_ONE(name, F)     \
   WIDE_MAP(name, map_one, F) \
   SIXTEEN(name, F, half)     \

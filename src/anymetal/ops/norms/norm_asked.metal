@@ -7,7 +7,8 @@
 constant constexpr uint asked_bytes = 20;
 constant constexpr uint of_weight = 0, of_bias = 1;
 
-// A thread's part of the sums of squared differences, and of differences where a mean is taken away.
+// A thread's part of the sums of squared differences, and of differences where a mean is taken
+// away.
 template <typename N, typename Rows>
 inline void add_up(thread float* sums, thread const Rows& rows, uint awaited, uint place, uint turn,
                    float shift) {
@@ -41,8 +42,8 @@ inline Moments moments_of(thread float* sums, float shift, constant Sizes& sizes
 
 // The normalised row. What has been used of it makes room.
 template <typename N, typename Rows, typename T>
-inline void write_row(thread const Rows& rows, uint place, uint turn,
-                      thread const Moments& moments, device T* y) {
+inline void write_row(thread const Rows& rows, uint place, uint turn, thread const Moments& moments,
+                      device T* y) {
 #pragma unroll
   for (uint i = 0; i < Rows::accesses; ++i) {
     float4 values[Rows::vectors], w[Rows::vectors], b[Rows::vectors];
@@ -109,17 +110,18 @@ template <typename T, typename N, uint held_elements, uint room, uint threads>
 
 // --- instances -----------------------------------------------------------------------------------
 
-#define ASKED_INSTANCE(name, N, held, room, threads, T)                    \
-  template [[host_name(name "_asked_" #held "_" #threads "_" #T)]] [[kernel]] decltype( \
-      norm_asked<T, N, held, room, threads>) norm_asked<T, N, held, room, threads>;
-#define ASKED(held, room, threads, T)                           \
-  ASKED_INSTANCE("rms_norm", Rms, held, room, threads, T)       \
+#define ASKED_INSTANCE(name, N, held, room, threads, T)                                          \
+  template [[host_name(name "_asked_" #held "_" #threads                                         \
+                            "_" #T)]] [[kernel]] decltype(norm_asked<T, N, held, room, threads>) \
+      norm_asked<T, N, held, room, threads>;
+#define ASKED(held, room, threads, T)                     \
+  ASKED_INSTANCE("rms_norm", Rms, held, room, threads, T) \
   ASKED_INSTANCE("layer_norm", Layer, held, room, threads, T)
-#define ASKED_OF_TYPE(T)   \
-  ASKED(16, 3, 256, T)     \
-  ASKED(16, 3, 512, T)     \
-  ASKED(32, 3, 256, T)     \
-  ASKED(32, 3, 512, T)     \
+#define ASKED_OF_TYPE(T) \
+  ASKED(16, 3, 256, T)   \
+  ASKED(16, 3, 512, T)   \
+  ASKED(32, 3, 256, T)   \
+  ASKED(32, 3, 512, T)   \
   ASKED(16, 3, 1024, T)
 
 ASKED_OF_TYPE(half)

@@ -64,10 +64,9 @@ struct BlockSums {
 // The gradient of a row, and what it gives to the sums. What has been used of it makes room for
 // others; with the `last` row the sums are written.
 template <bool biases, bool last, typename Rows, typename T>
-inline void write_row(thread float4* weight_sums, thread float4* bias_sums,
-                      thread const Rows& rows, thread uint& place, uint turn,
-                      thread const Known& known, device T* x_gradient,
-                      thread const BlockSums& block_sums) {
+inline void write_row(thread float4* weight_sums, thread float4* bias_sums, thread const Rows& rows,
+                      thread uint& place, uint turn, thread const Known& known,
+                      device T* x_gradient, thread const BlockSums& block_sums) {
   const Multiples multiples = known.multiples;
 #pragma unroll
   for (uint part = 0; part < Rows::parts; ++part) {
@@ -98,8 +97,8 @@ inline void write_row(thread float4* weight_sums, thread float4* bias_sums,
   }
 }
 
-// With `early` a row's sums are taken before the gradient of the row before it is written, for which
-// there must be room: nobody waits long for them, or at the barrier behind.
+// With `early` a row's sums are taken before the gradient of the row before it is written, for
+// which there must be room: nobody waits long for them, or at the barrier behind.
 template <typename T, typename N, bool biases, bool early, uint held_elements, uint parts,
           uint room, uint threads>
 [[kernel, max_total_threads_per_threadgroup(most_block_threads)]] void norm_asked_backward(
@@ -118,8 +117,7 @@ template <typename T, typename N, bool biases, bool early, uint held_elements, u
   const uint columns = sizes.columns, first = simd * parts * Rows::elements + lane * width;
   const uint turns = (sizes.rows - group.y + sizes.blocks - 1) / sizes.blocks, end = turns - 1;
   const long start = long(group.y) * columns, step = long(sizes.blocks) * columns;
-  const Rows rows = {
-      {x + start + first, gradient + start + first}, {weight + first}, step, turns};
+  const Rows rows = {{x + start + first, gradient + start + first}, {weight + first}, step, turns};
   rows.begin();
   x_gradient += start + first;
   sums_of_blocks += start + simd * parts * Rows::elements + lane * 4;
@@ -165,15 +163,17 @@ template <typename T, typename N, bool biases, bool early, uint held_elements, u
 
 // --- instances -----------------------------------------------------------------------------------
 
-#define ASKED_INSTANCE(name, N, biases, early, held, parts, room, threads, T)           \
-  template [[host_name(name "_asked_" #held "_" #threads "_" #T)]] [[kernel]] decltype( \
-      norm_asked_backward<T, N, biases, early, held, parts, room, threads>)             \
+#define ASKED_INSTANCE(name, N, biases, early, held, parts, room, threads, T)                  \
+  template [[host_name(                                                                        \
+      name "_asked_" #held "_" #threads                                                        \
+           "_" #T)]] [[kernel]] decltype(norm_asked_backward<T, N, biases, early, held, parts, \
+                                                             room, threads>)                   \
       norm_asked_backward<T, N, biases, early, held, parts, room, threads>;
-#define ASKED(early, held, parts, room, threads, T)                                          \
-  ASKED_INSTANCE("rms_norm_backward_weight_sums", Rms, false, early, held, parts, room,      \
-                 threads, T)                                                                 \
-  ASKED_INSTANCE("layer_norm_backward_weight_sums", Layer, false, early, held, parts, room,  \
-                 threads, T)                                                                 \
+#define ASKED(early, held, parts, room, threads, T)                                              \
+  ASKED_INSTANCE("rms_norm_backward_weight_sums", Rms, false, early, held, parts, room, threads, \
+                 T)                                                                              \
+  ASKED_INSTANCE("layer_norm_backward_weight_sums", Layer, false, early, held, parts, room,      \
+                 threads, T)                                                                     \
   ASKED_INSTANCE("layer_norm_backward_sums", Layer, true, early, held, parts, room, threads, T)
 #define ASKED_OF_TYPE(T)        \
   ASKED(true, 16, 1, 3, 256, T) \

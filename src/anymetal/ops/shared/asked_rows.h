@@ -5,8 +5,8 @@
 #include "shared/ahead.h"
 #include "shared/team.h"
 
-// What a thread asks for: of rows of some tensors, each of which has parts of so many accesses of 16
-// bytes, and of parameters, which stay. There is room for some parts of rows. Accesses of a
+// What a thread asks for: of rows of some tensors, each of which has parts of so many accesses of
+// 16 bytes, and of parameters, which stay. There is room for some parts of rows. Accesses of a
 // simdgroup stand side by side, so that a thread's are a fixed distance apart.
 template <typename T, uint tensors, uint parameters, uint accesses_of_part, uint parts_of_row,
           uint room_for, uint threads>
@@ -55,11 +55,11 @@ struct AskedRows {
   }
   void take_parameter(thread float4* values, uint p, uint part, uint i) const thread {
     const uint index = part * accesses + i;
-    read(values, Places::take(parameters_at + index * parameters + p,
-                              parameter[p] + index * distance));
+    read(values,
+         Places::take(parameters_at + index * parameters + p, parameter[p] + index * distance));
   }
-  // Asks for what comes to a place of which all has been taken: an access of the part that is `room`
-  // parts behind this one.
+  // Asks for what comes to a place of which all has been taken: an access of the part that is
+  // `room` parts behind this one.
   void ask_next(uint place, uint i, uint turn, uint part) const thread {
     const uint later = (part + room) / parts;
     if (turn + later < turns) ask(place, i, turn + later, (part + room) % parts);

@@ -29,5 +29,4 @@
 #define anymetal_ask(slots, threads, slot, from) am_ask<slots, threads>(slot, from)
 #define anymetal_asked() am_asked()
 #define anymetal_await(batches) am_await(batches)
-#define anymetal_take(words, slots, threads, slot, from) \
-  am_take<slots, threads>(words, slot, from)
+#define anymetal_take(words, slots, threads, slot, from) am_take<slots, threads>(words, slot, from)

@@ -97,8 +97,7 @@ extern "C" __attribute__((const)) unsigned am_place_of_asked(unsigned bytes);
 template <unsigned Slots, unsigned Threads>
 AM_INLINE unsigned am_slot(unsigned slot) {
   constexpr unsigned bytes = 16;
-  return (unsigned)(unsigned long)am_dynamic_memory +
-         am_place_of_asked(Slots * Threads * bytes) +
+  return (unsigned)(unsigned long)am_dynamic_memory + am_place_of_asked(Slots * Threads * bytes) +
          (slot * Threads + __nvvm_read_ptx_sreg_tid_x()) * bytes;
 }
 
@@ -120,22 +119,38 @@ AM_INLINE void am_await_group() {
 // The instruction takes a constant, which `batches` becomes once loops are unrolled.
 AM_INLINE void am_await(unsigned batches) {
   switch (batches) {
-    case 0: return am_await_group<0>();
-    case 1: return am_await_group<1>();
-    case 2: return am_await_group<2>();
-    case 3: return am_await_group<3>();
-    case 4: return am_await_group<4>();
-    case 5: return am_await_group<5>();
-    case 6: return am_await_group<6>();
-    case 7: return am_await_group<7>();
-    case 8: return am_await_group<8>();
-    case 9: return am_await_group<9>();
-    case 10: return am_await_group<10>();
-    case 11: return am_await_group<11>();
-    case 12: return am_await_group<12>();
-    case 13: return am_await_group<13>();
-    case 14: return am_await_group<14>();
-    default: return am_await_group<15>();
+    case 0:
+      return am_await_group<0>();
+    case 1:
+      return am_await_group<1>();
+    case 2:
+      return am_await_group<2>();
+    case 3:
+      return am_await_group<3>();
+    case 4:
+      return am_await_group<4>();
+    case 5:
+      return am_await_group<5>();
+    case 6:
+      return am_await_group<6>();
+    case 7:
+      return am_await_group<7>();
+    case 8:
+      return am_await_group<8>();
+    case 9:
+      return am_await_group<9>();
+    case 10:
+      return am_await_group<10>();
+    case 11:
+      return am_await_group<11>();
+    case 12:
+      return am_await_group<12>();
+    case 13:
+      return am_await_group<13>();
+    case 14:
+      return am_await_group<14>();
+    default:
+      return am_await_group<15>();
   }
 }
 
