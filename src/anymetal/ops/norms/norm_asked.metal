@@ -3,8 +3,8 @@
 #include "shared/asked_rows.h"
 #include "shared/moments.h"
 
-// The most that is asked for at once, for each element that a thread has of a row.
-constant constexpr uint asked_bytes = 20;
+// The most elements that are asked for at once, for each that a thread has of a row.
+constant constexpr uint asked_elements = 5;
 constant constexpr uint of_weight = 0, of_bias = 1;
 
 // A thread's part of the sums of squared differences, and of differences where a mean is taken
@@ -76,7 +76,8 @@ template <typename T, typename N, uint held_elements, uint room, uint threads>
   constexpr uint width = 16 / sizeof(T), most = threads / 32;
   constexpr uint count = N::centred ? 2 : 1, places = count * most;
   using Rows = AskedRows<T, 1, count, held_elements / width, 1, room, threads>;
-  static_assert(Rows::Places::bytes <= asked_bytes * held_elements * threads, "the host asks");
+  static_assert(Rows::Places::bytes <= asked_elements * sizeof(T) * held_elements * threads,
+                "the host asks whether there is room");
   threadgroup float scratch[2 * places];  // for rows by turns
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   const uint columns = sizes.columns, first = simd * Rows::elements + lane * width;

@@ -111,7 +111,8 @@ template <typename T, typename N, bool biases, bool early, uint held_elements, u
   constexpr uint width = 16 / sizeof(T), all = held_elements / 4, most = threads / 32;
   constexpr uint count = RowSums<N>::count, places = count * most, before = early ? parts : 0;
   using Rows = AskedRows<T, 2, 1, held_elements / width / parts, parts, room, threads>;
-  static_assert(Rows::Places::bytes <= asked_bytes * held_elements * threads, "the host asks");
+  static_assert(Rows::Places::bytes <= asked_bytes * held_elements * threads,
+                "the host asks whether there is room");
   threadgroup float scratch[2 * places];  // for rows by turns
   const Team team = {in_group.x, group_size.x, lane, simd, simdgroups};
   const uint columns = sizes.columns, first = simd * parts * Rows::elements + lane * width;

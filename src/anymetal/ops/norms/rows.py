@@ -201,7 +201,8 @@ class Norm:
         whole = columns % (held * SIMDGROUP) == 0 and team <= _MOST_ASKING and self._follow([x])
         if weight is None or not usual or not whole:
             return False
-        if not _has_room(ASKED, x.tensor, held, team, values["asked_teams"], values):
+        size = ASKED.constant("asked_elements") * x.tensor.element_size() * held
+        if not _has_room(x.tensor, size, team, values["asked_teams"], values):
             return False
         blocks = min(self.sizes.rows, values["cores"] * values["asked_teams"])
         name = f"{self.kind}_asked_{held}_{_asking_threads(team)}_{SUFFIXES[x.tensor.dtype]}"
@@ -309,8 +310,8 @@ class Norm:
         if least is None or self.sizes.columns < least:
             return False
         values = choice_for(self.operator, tensor, "columns").values
-        teams = _teams_of_core(values, plan.team)
-        return _has_room(ASKED_BACKWARD, tensor, _held_of_blocks(plan), plan.team, teams, values)
+        teams, size = _teams_of_core(values, plan.team), ASKED_BACKWARD.constant("asked_bytes")
+        return _has_room(tensor, size * _held_of_blocks(plan), plan.team, teams, values)
 
     def _gradient(
         self,
@@ -429,17 +430,14 @@ def _teams_of_core(values: Mapping[str, int], team: int) -> int:
     return max(values["core_threads"] // team, 1)
 
 
-def _has_room(
-    file: KernelFile, tensor: Tensor, held: int, team: int, teams: int, values: Mapping[str, int]
-) -> bool:
-    """Whether a core has threadgroup memory, beyond Metal's too, for what so many teams ask for:
-    the policy's core_memory, or less where the device has less."""
+def _has_room(tensor: Tensor, asked: int, team: int, teams: int, values: Mapping[str, int]) -> bool:
+    """Whether a core has threadgroup memory, beyond Metal's too, for so many teams whose threads
+    ask for so many bytes each: the policy's core_memory, or less where the device has less."""
     most = values.get("core_memory", 0)
     if tensor.is_cuda:
         found = torch.cuda.get_device_properties(tensor.device)
         most = min(most, found.shared_memory_per_multiprocessor)
-    size = file.constant("asked_bytes") * held * _asking_threads(team)
-    return teams * (size + _OTHER_BYTES) <= most
+    return teams * (asked * _asking_threads(team) + _OTHER_BYTES) <= most
 
 
 def _kernel(file: KernelFile, name: str, width: int, tensor: Tensor) -> Any:
