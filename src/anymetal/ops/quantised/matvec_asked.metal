@@ -202,21 +202,30 @@ struct Rows {
   device const S* scales[2];
   device const Offset* offsets[2];
 
-  void ask(uint slot, uint block) const thread {
+  // `place` is how many words are before a block.
+  void ask(uint slot, uint place) const thread {
 #pragma unroll
     for (uint r = 0; r < 2; ++r) {
-      Queue::ask(slot + r * 2, words[r] + block * 32);
-      Queue::ask(slot + r * 2 + 1, words[r] + block * 32 + 16);
+      Queue::ask(slot + r * 2, words[r] + place);
+      Queue::ask(slot + r * 2 + 1, words[r] + place + 16);
     }
   }
-  Words take(uint slot, uint block) const thread {
+  Words take(uint slot, uint place) const thread {
     Words found;
 #pragma unroll
     for (uint r = 0; r < 2; ++r) {
-      found.of[r][0] = Queue::take(slot + r * 2, words[r] + block * 32);
-      found.of[r][1] = Queue::take(slot + r * 2 + 1, words[r] + block * 32 + 16);
+      found.of[r][0] = Queue::take(slot + r * 2, words[r] + place);
+      found.of[r][1] = Queue::take(slot + r * 2 + 1, words[r] + place + 16);
     }
     return found;
+  }
+  void advance(uint places, uint groups) thread {
+#pragma unroll
+    for (uint r = 0; r < 2; ++r) {
+      words[r] += places;
+      scales[r] += groups;
+      offsets[r] += groups;
+    }
   }
 };
 
@@ -247,14 +256,16 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
 
   const uint blocks = numbers.columns / block_columns;
   const uint of_simdgroup = (blocks + simdgroups - 1) / simdgroups;
-  const uint first = min(simd * of_simdgroup, blocks);
+  // One for which no blocks are left takes the last one, and its results are dropped.
+  const bool is_needed = simd * of_simdgroup < blocks;
+  const uint first = min(simd * of_simdgroup, blocks - 1);
   const uint count = min(of_simdgroup, blocks - first);
   const Share share(lane);
   device T* own = x + group.y * numbers.stride + first * block_columns + share.column();
   // They come first: else they were behind all the words. A compiler must not know that nobody
   // writes them, or it would put that off.
   Loaded loaded;
-  if (count > 0) loaded.load(own);
+  loaded.load(own);
 
   const Lane at = lane_of(lane);
   const uint quarter = at.column / 2;
@@ -267,17 +278,17 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
     for (uint r = 0; r < 2; ++r) {
       // Past the last row, the last one is read again, and its result dropped.
       const uint row = group.x * rows_of_threadgroup + t * rows_of_tile + r * 8 + at.row;
-      const uint begin = min(row, numbers.rows - 1) * blocks + first;
-      rows[t].words[r] = words + begin * 32 + at.column * 2;
-      rows[t].scales[r] = scales + begin * groups + own_group;
-      rows[t].offsets[r] = offsets + begin * groups + own_group;
+      const uint at_block = min(row, numbers.rows - 1) * blocks + first;
+      rows[t].words[r] = words + at_block * 32 + at.column * 2;
+      rows[t].scales[r] = scales + at_block * groups + own_group;
+      rows[t].offsets[r] = offsets + at_block * groups + own_group;
     }
 #pragma unroll
   for (uint u = 0; u < ahead; ++u)
 #pragma unroll
     for (uint t = 0; t < tiles; ++t) {
-      if (u < count) {
-        rows[t].ask((u * tiles + t) * slots_of_tile, u);
+      if (u == 0 || u < count) {
+        rows[t].ask((u * tiles + t) * slots_of_tile, u * 32);
 #pragma unroll
         for (uint r = 0; r < 2; ++r) factors[u][t][r] = rows[t].scales[r][u * groups];
       }
@@ -286,25 +297,25 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
   window.clear(lane);
 
   float totals[tiles][2] = {};
-  for (uint from = 0; from < count; from += blocks_at_once) {
+  uint from = 0;
+  do {
 #pragma unroll
     for (uint n = 0; n < blocks_at_once; ++n) {
       const uint block = from + n, u = n % ahead;
       if (n > 0 && block >= count) break;
       const Staged staged = stage<T>(window, loaded, share, lane);
-      if (block + 1 < count) loaded.load(own + (block + 1) * block_columns);
+      if (block + 1 < count) loaded.load(own + (n + 1) * block_columns);
       const Rights rights(window);
 #pragma unroll
       for (uint t = 0; t < tiles; ++t) {
         OfTile::Queue::await(ahead * tiles - 1);
         const uint slot = (u * tiles + t) * slots_of_tile;
-        const Words taken = rows[t].take(slot, block);
+        const Words taken = rows[t].take(slot, n * 32);
         const float scale[2] = {float(factors[u][t][0]), float(factors[u][t][1])};
         if (block + ahead < count) {
-          rows[t].ask(slot, block + ahead);
+          rows[t].ask(slot, (n + ahead) * 32);
 #pragma unroll
-          for (uint r = 0; r < 2; ++r)
-            factors[u][t][r] = rows[t].scales[r][(block + ahead) * groups];
+          for (uint r = 0; r < 2; ++r) factors[u][t][r] = rows[t].scales[r][(n + ahead) * groups];
         }
         OfTile::Queue::close();
         Sums sums(staged.sum);
@@ -314,14 +325,18 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
         for (uint r = 0; r < 2; ++r) {
           totals[t][r] = fma(sums.result(r) * scale[r], staged.back, totals[t][r]);
           if (Kind::shifted) {
-            device const Offset* offset = rows[t].offsets[r] + block * groups;
+            device const Offset* offset = rows[t].offsets[r] + n * groups;
             const float shift = Kind::template shift<4>(scale[r], offset) * code_unit;
             totals[t][r] = fma(shift * staged.sum, staged.back, totals[t][r]);
           }
         }
       }
     }
-  }
+    from += blocks_at_once;
+    own += blocks_at_once * block_columns;
+#pragma unroll
+    for (uint t = 0; t < tiles; ++t) rows[t].advance(blocks_at_once * 32, blocks_at_once * groups);
+  } while (from < count);
 
   // Of the four lanes of a row side by side.
   threadgroup float* parts = reinterpret_cast<threadgroup float*>(memory);
@@ -331,7 +346,7 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
 #pragma unroll
     for (uint r = 0; r < 2; ++r) {
       const uint row = simd * rows_of_threadgroup + t * rows_of_tile + r * 8 + at.row;
-      parts[row * 4 + quarter] = totals[t][r];
+      parts[row * 4 + quarter] = is_needed ? totals[t][r] : 0.0f;
     }
   threadgroup_barrier(mem_flags::mem_threadgroup);
   const uint row = group.x * rows_of_threadgroup + in_group;
