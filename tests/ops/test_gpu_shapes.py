@@ -256,11 +256,13 @@ def test_quantised_weights_as_matrices(
     close(result, x.double() @ whole.T, float((x.double().abs() @ whole.abs().T).max()))
 
 
-def _asked(x: torch.Tensor, scheme: str, group: int, rows: int, shape: tuple[int, int, int]) -> None:
-    """A product by matvec_asked with so many tiles, blocks ahead and simdgroups is near the exact
-    one."""
+Shape = tuple[int, int, int, int]
+
+
+def _asked(x: torch.Tensor, scheme: str, group: int, rows: int, shape: Shape) -> None:
+    """A product by matvec_asked is near the exact one."""
     weight = ops.quantize(normal(rows, x.shape[-1], dtype=x.dtype) / 16, scheme, group)
-    names = ("asked_tiles", "asked_ahead", "asked_simdgroups")
+    names = ("asked_tiles", "asked_items", "asked_simdgroups", "asked_groups")
     with override("quantized_linear", "dots", **dict(zip(names, shape, strict=True))):
         result = silent(lambda: ops.quantized_linear(x, weight))
     whole = ops.dequantize(weight, FP32).double()
@@ -281,14 +283,14 @@ def _asked(x: torch.Tensor, scheme: str, group: int, rows: int, shape: tuple[int
         ("mlx_4bit", 128, 28, 4352, BF16),
     ],
 )
-@pytest.mark.parametrize("shape", [(2, 1, 8), (1, 2, 8), (1, 2, 4), (4, 1, 16)])
+@pytest.mark.parametrize("shape", [(2, 2, 8, 2), (2, 4, 8, 1), (1, 2, 4, 9), (1, 3, 4, 9)])
 def test_quantised_weights_that_are_asked_for(
     scheme: str,
     group: int,
     rows: int,
     columns: int,
     dtype: torch.dtype,
-    shape: tuple[int, int, int],
+    shape: Shape,
 ) -> None:
     _asked(normal(2, columns, dtype=dtype), scheme, group, rows, shape)
 
@@ -298,12 +300,10 @@ def test_quantised_weights_that_are_asked_for(
     (0.0, BF16), (1e-33, BF16), (1e-6, BF16), (1.0, BF16), (1e5, BF16), (1e37, BF16),
     (1e-2, FP16), (6e4, FP16),
 ])  # fmt: skip
-def test_quantised_weights_and_activations_of_all_sizes(
-    largest: float, dtype: torch.dtype
-) -> None:
+def test_quantised_weights_and_activations_of_all_sizes(largest: float, dtype: torch.dtype) -> None:
     x = normal(1, 1024, dtype=FP32)
     x = (x / x.abs().max() * torch.logspace(-6, 0, 1024) * largest).to(dtype)
-    _asked(x, "int4", 64, 20, (2, 1, 8))
+    _asked(x, "int4", 64, 20, (2, 2, 8, 1))
 
 
 @pytest.mark.parametrize(("parts", "matrices"), [(1, 0), (2, 0), (1, 1), (2, 1)])

@@ -210,12 +210,18 @@ def _matvec_asked(
     activation: str | None,
     y: Tensor,
 ) -> None:
-    """The simdgroups of a threadgroup share some tiles of weights, and ask for words ahead."""
+    """The simdgroups of a threadgroup share tiles of weights: so many that all threadgroups run at
+    the same time, or as many as may be. Words are asked for ahead, the more blocks the fewer
+    tiles."""
     rows, count, stride = x
-    tiles, ahead, simdgroups = (
-        choice.values[f"asked_{what}"] for what in ("tiles", "ahead", "simdgroups")
-    )
-    groups = -(-weights.rows // (tiles * MATVEC_ASKED.constant("rows_of_tile")))
+    simdgroups = choice.values["asked_simdgroups"]
+    height, tiles = MATVEC_ASKED.constant("rows_of_tile"), 1
+    while (
+        tiles * 2 <= choice.values["asked_tiles"]
+        and -(-weights.rows // (tiles * height)) * count > choice.values["asked_groups"]
+    ):
+        tiles *= 2
+    groups = -(-weights.rows // (tiles * height))
     size = simdgroups * SIMDGROUP
     kernel = MATVEC_ASKED.instance(
         "matvec_asked",
@@ -224,7 +230,7 @@ def _matvec_asked(
         kind_of(weights.offsets),
         weights.group_size // SIMDGROUP,
         tiles,
-        ahead,
+        max(choice.values["asked_items"] // tiles, 1),
         simdgroups,
         device=rows.device,
     )

@@ -26,7 +26,6 @@ constant constexpr uint most_threads = 512;  // of a multiprocessor: so many tha
 constant constexpr uint block_columns = Packed<4>::columns;
 constant constexpr float code_unit = 0x1p-24f;
 constant constexpr uint slots_of_tile = 4;  // two rows, two halves of a block
-constant constexpr uint blocks_at_once = 2;
 
 // --- activations ---------------------------------------------------------------------------------
 
@@ -121,8 +120,11 @@ inline float sum_of_chunks(float low, float high, uint lane) {
 }
 
 template <typename T>
-inline Staged stage(Window window, thread const Loaded& loaded, Share share, uint lane) {
-  float4 low = floats<T>(loaded.low), high = floats<T>(loaded.high);
+inline Staged stage(Window window, thread const Loaded& loaded, Share share, uint lane,
+                    uint zero) {
+  // Single words, of which a compiler takes halves more easily than of what was loaded at once.
+  const uint4 words = forgotten(uint4(loaded.low, loaded.high), zero);
+  float4 low = floats<T>(words.xy), high = floats<T>(words.zw);
   const Factors factors(largest_of(fast::max(abs(low), abs(high))));
   low *= factors.there;
   high *= factors.there;
@@ -130,13 +132,16 @@ inline Staged stage(Window window, thread const Loaded& loaded, Share share, uin
   threadgroup uint* to = reinterpret_cast<threadgroup uint*>(
       window.halves + cell * Window::cell + Window::row_of(share.half_of_words(), 0) * Window::row);
   to += share.quarter % 4;
+  uint4 pairs;
+#pragma unroll
+  for (uint j = 0; j < 4; ++j) pairs[j] = as_type<uint>(half2(float2(low[j], high[j])));
+  pairs = forgotten(pairs, zero);
   simdgroup_barrier(mem_flags::mem_threadgroup);
 #pragma unroll
   for (uint j = 0; j < 4; ++j) {
-    const uint pair = as_type<uint>(half2(float2(low[j], high[j])));
     threadgroup uint* row = to + Window::row_of(0, j) * Window::row / 2;
-    row[0] = pair & 0xffffu;
-    row[Window::cell] = pair & 0xffff0000u;
+    row[0] = pairs[j] & 0xffffu;
+    row[Window::cell] = pairs[j] & 0xffff0000u;
   }
   simdgroup_barrier(mem_flags::mem_threadgroup);
   return {sum_of_chunks(sum_of(low), sum_of(high), lane), factors.back};
@@ -250,6 +255,7 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
   using OfTile = Rows<S, Offset, tiles * ahead * slots_of_tile, simdgroups * 32>;
   constexpr uint groups = Packed<4>::chunks / chunks;  // of a block
   constexpr uint rows_of_threadgroup = tiles * rows_of_tile;
+  constexpr uint at_once = ahead < 2 ? 2 : ahead;  // blocks of a turn
   static_assert(rows_of_threadgroup * 16 <= Window::size * 2, "results of a simdgroup");
   threadgroup uint4 memory[simdgroups * Window::vectors];
   const Window window = {reinterpret_cast<threadgroup half*>(memory) + simd * Window::size};
@@ -261,11 +267,15 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
   const uint first = min(simd * of_simdgroup, blocks - 1);
   const uint count = min(of_simdgroup, blocks - first);
   const Share share(lane);
-  device T* own = x + group.y * numbers.stride + first * block_columns + share.column();
-  // They come first: else they were behind all the words. A compiler must not know that nobody
-  // writes them, or it would put that off.
+  // A compiler must not know how places came about: it would compute them again for the loop.
+  const uint zero = numbers.split >> 31;
+  const uint in_row = forgotten(uint4(first * block_columns + share.column()), zero).x;
+  device T* own = x + group.y * numbers.stride + in_row;
+  // They come first: else they were behind all the words. What comes after a barrier is not put
+  // before it, since a compiler does not know that nobody writes them.
   Loaded loaded;
   loaded.load(own);
+  simdgroup_barrier(mem_flags::mem_device);
 
   const Lane at = lane_of(lane);
   const uint quarter = at.column / 2;
@@ -273,16 +283,18 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
   OfTile rows[tiles];
   S factors[ahead][tiles][2];
 #pragma unroll
-  for (uint t = 0; t < tiles; ++t)
+  for (uint t = 0; t < tiles; ++t) {
+    // Past the last row, the last one is read again, and its result dropped.
+    const uint row = group.x * rows_of_threadgroup + t * rows_of_tile + at.row;
+    const uint2 known = min(uint2(row, row + 8), numbers.rows - 1) * blocks + first;
+    const uint4 begin = forgotten(known.xyxy, zero);
 #pragma unroll
     for (uint r = 0; r < 2; ++r) {
-      // Past the last row, the last one is read again, and its result dropped.
-      const uint row = group.x * rows_of_threadgroup + t * rows_of_tile + r * 8 + at.row;
-      const uint at_block = min(row, numbers.rows - 1) * blocks + first;
-      rows[t].words[r] = words + at_block * 32 + at.column * 2;
-      rows[t].scales[r] = scales + at_block * groups + own_group;
-      rows[t].offsets[r] = offsets + at_block * groups + own_group;
+      rows[t].words[r] = words + begin[r] * 32 + at.column * 2;
+      rows[t].scales[r] = scales + begin[r] * groups + own_group;
+      rows[t].offsets[r] = offsets + begin[r] * groups + own_group;
     }
+  }
 #pragma unroll
   for (uint u = 0; u < ahead; ++u)
 #pragma unroll
@@ -300,10 +312,10 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
   uint from = 0;
   do {
 #pragma unroll
-    for (uint n = 0; n < blocks_at_once; ++n) {
+    for (uint n = 0; n < at_once; ++n) {
       const uint block = from + n, u = n % ahead;
       if (n > 0 && block >= count) break;
-      const Staged staged = stage<T>(window, loaded, share, lane);
+      const Staged staged = stage<T>(window, loaded, share, lane, zero);
       if (block + 1 < count) loaded.load(own + (n + 1) * block_columns);
       const Rights rights(window);
 #pragma unroll
@@ -332,10 +344,10 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
         }
       }
     }
-    from += blocks_at_once;
-    own += blocks_at_once * block_columns;
+    from += at_once;
+    own += at_once * block_columns;
 #pragma unroll
-    for (uint t = 0; t < tiles; ++t) rows[t].advance(blocks_at_once * 32, blocks_at_once * groups);
+    for (uint t = 0; t < tiles; ++t) rows[t].advance(at_once * 32, at_once * groups);
   } while (from < count);
 
   // Of the four lanes of a row side by side.
