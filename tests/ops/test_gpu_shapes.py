@@ -283,7 +283,7 @@ def _asked(x: torch.Tensor, scheme: str, group: int, rows: int, shape: Shape) ->
         ("mlx_4bit", 128, 28, 4352, BF16),
     ],
 )
-@pytest.mark.parametrize("shape", [(2, 2, 8, 2), (2, 4, 8, 1), (1, 2, 4, 9), (1, 3, 4, 9)])
+@pytest.mark.parametrize("shape", [(2, 2, 8, 2), (2, 4, 8, 1), (1, 3, 4, 9), (2, 2, 16, 1)])
 def test_quantised_weights_that_are_asked_for(
     scheme: str,
     group: int,

@@ -56,8 +56,7 @@ struct Window {
   }
   // `i` is the place of upper codes in the words' halves, or that of bytes.
   void load(thread simdgroup_half8x8& right, uint i, uint h, uint j) const thread {
-    threadgroup const half* from =
-        halves + (i / 2 * 4 + (i + 1) % 2) * cell + row_of(h, j) * row;
+    threadgroup const half* from = halves + (i / 2 * 4 + (i + 1) % 2) * cell + row_of(h, j) * row;
     simdgroup_load(right, from, cell, ulong2(0), true);
   }
 };
@@ -120,8 +119,7 @@ inline float sum_of_chunks(float low, float high, uint lane) {
 }
 
 template <typename T>
-inline Staged stage(Window window, thread const Loaded& loaded, Share share, uint lane,
-                    uint zero) {
+inline Staged stage(Window window, thread const Loaded& loaded, Share share, uint lane, uint zero) {
   // Single words, of which a compiler takes halves more easily than of what was loaded at once.
   const uint4 words = forgotten(uint4(loaded.low, loaded.high), zero);
   float4 low = floats<T>(words.xy), high = floats<T>(words.zw);
