@@ -282,6 +282,56 @@ def test_quantised_weights_as_matrices(
     close(result, x.double() @ whole.T, float((x.double().abs() @ whole.abs().T).max()))
 
 
+Shape = tuple[int, int, int, int]
+
+
+def _asked(x: torch.Tensor, scheme: str, group: int, rows: int, shape: Shape) -> None:
+    """A product by matvec_asked is near the exact one."""
+    weight = ops.quantize(normal(rows, x.shape[-1], dtype=x.dtype) / 16, scheme, group)
+    names = ("asked_tiles", "asked_items", "asked_simdgroups", "asked_groups")
+    with override("quantized_linear", "dots", **dict(zip(names, shape, strict=True))):
+        result = silent(lambda: ops.quantized_linear(x, weight))
+    whole = ops.dequantize(weight, FP32).double()
+    close(result, x.double() @ whole.T, float((x.double().abs() @ whole.abs().T).max()))
+
+
+# Every kind of group, both sizes, both dtypes; rows that end within a tile, tiles without rows, an
+# odd number of blocks, fewer blocks than simdgroups, and as many as long rows have.
+@pytest.mark.parametrize(
+    ("scheme", "group", "rows", "columns", "dtype"),
+    [
+        ("int4", 64, 37, 1280, BF16),
+        ("int4", 64, 16, 14336, BF16),
+        ("int4", 128, 90, 768, FP16),
+        ("int4_zero_point", 64, 1, 256, BF16),
+        ("int4_zero_point", 128, 33, 2304, FP16),
+        ("mlx_4bit", 64, 28, 4352, FP16),
+        ("mlx_4bit", 128, 28, 4352, BF16),
+    ],
+)
+@pytest.mark.parametrize("shape", [(2, 2, 8, 2), (2, 4, 8, 1), (1, 3, 4, 9), (2, 2, 16, 1)])
+def test_quantised_weights_that_are_asked_for(
+    scheme: str,
+    group: int,
+    rows: int,
+    columns: int,
+    dtype: torch.dtype,
+    shape: Shape,
+) -> None:
+    _asked(normal(2, columns, dtype=dtype), scheme, group, rows, shape)
+
+
+# Activations of every size beside each other: the matrices are of halves, whose range is small.
+@pytest.mark.parametrize(("largest", "dtype"), [
+    (0.0, BF16), (1e-33, BF16), (1e-6, BF16), (1.0, BF16), (1e5, BF16), (1e37, BF16),
+    (1e-2, FP16), (6e4, FP16),
+])  # fmt: skip
+def test_quantised_weights_and_activations_of_all_sizes(largest: float, dtype: torch.dtype) -> None:
+    x = normal(1, 1024, dtype=FP32)
+    x = (x / x.abs().max() * torch.logspace(-6, 0, 1024) * largest).to(dtype)
+    _asked(x, "int4", 64, 20, (2, 2, 8, 1))
+
+
 @pytest.mark.parametrize(("parts", "matrices"), [(1, 0), (2, 0), (1, 1), (2, 1)])
 def test_teams_of_lanes_that_share_paged_keys(parts: int, matrices: int) -> None:
     keys, heads = 75 + 64 * matrices, 2

@@ -6,6 +6,7 @@ import functools
 
 from anymetal.engines.cpu import jit
 from anymetal.engines.cuda.banks import rows_share_banks, spread_over_banks
+from anymetal.engines.cuda.bytes import take_bytes
 from anymetal.engines.cuda.catch_up import catch_up
 from anymetal.engines.cuda.copies import copy_by_themselves
 from anymetal.engines.cuda.keeping import keep_what_is_read
@@ -75,7 +76,7 @@ def ptx(ir: str, processor: str) -> str:
                     function.linkage = "internal"
             builder = llvm.create_pass_builder(machine, _options())
             run_passes(builder.getModulePassManager(), module, builder)
-            text = copy_by_themselves(str(machine.emit_assembly(module)))
+            text = take_bytes(copy_by_themselves(str(machine.emit_assembly(module))))
     if any(map(rows_share_banks, row_distances)):
         text = spread_over_banks(text)
     return keep_what_is_read(text)

@@ -35,6 +35,7 @@ from anymetal.policy.policy import Choice, choose
 
 MATVEC = kernel_file("quantised/matvec.metal")
 MATVEC_MATRICES = kernel_file("quantised/matvec_matrices.metal")
+MATVEC_ASKED = kernel_file("quantised/matvec_asked.metal")
 MATMUL = kernel_file("quantised/matmul.metal")
 ACTIVATIONS = (None, "silu", "gelu", "gelu_tanh")
 _FOUR, _EIGHT = 4, 8
@@ -147,7 +148,11 @@ def _matvec(
 ) -> None:
     rows, count, stride = x
     variants.record(operator.name, rows.dtype, "dots", WORD_BITS // weights.bits)
-    if choice.values.get("matrix_group_size", 0) and _in_eights(rows, stride, weights):
+    in_eights = _in_eights(rows, stride, weights)
+    if choice.values.get("asked_tiles", 0) and in_eights and weights.group_size > SIMDGROUP:
+        _matvec_asked(choice, x, weights, bias, activation, y)
+        return
+    if choice.values.get("matrix_group_size", 0) and in_eights:
         _matvec_by_matrices(choice, x, weights, bias, activation, y)
         return
     split = choice.values["split"]
@@ -187,6 +192,49 @@ def _matvec_by_matrices(
         size = max(size // 2, SIMDGROUP)
     kind = f"{kind_of(weights.offsets)}_{weights.group_size // SIMDGROUP}"
     MATVEC_MATRICES.kernel(f"matvec_matrices_{kind}_{weights.instance(rows)}", rows.device)(
+        rows,
+        *weights.arguments,
+        bias.contiguous() if bias is not None else rows,
+        y,
+        _numbers(weights, count, stride, bias, activation),
+        threads=(groups * size, count),
+        group_size=(size, 1),
+    )
+
+
+def _matvec_asked(
+    choice: Choice,
+    x: tuple[Tensor, int, int],
+    weights: Weights,
+    bias: Optional,
+    activation: str | None,
+    y: Tensor,
+) -> None:
+    """The simdgroups of a threadgroup share tiles of weights: so many that all threadgroups run at
+    the same time, or as many as may be. Words are asked for ahead, the more blocks the fewer
+    tiles."""
+    rows, count, stride = x
+    simdgroups = choice.values["asked_simdgroups"]
+    height, tiles = MATVEC_ASKED.constant("rows_of_tile"), 1
+    while (
+        tiles * 2 <= choice.values["asked_tiles"]
+        and -(-weights.rows // (tiles * height)) * count > choice.values["asked_groups"]
+    ):
+        tiles *= 2
+    groups = -(-weights.rows // (tiles * height))
+    size = simdgroups * SIMDGROUP
+    kernel = MATVEC_ASKED.instance(
+        "matvec_asked",
+        SUFFIXES[rows.dtype],
+        SUFFIXES[weights.scales.dtype],
+        kind_of(weights.offsets),
+        weights.group_size // SIMDGROUP,
+        tiles,
+        max(choice.values["asked_items"] // tiles, 1),
+        simdgroups,
+        device=rows.device,
+    )
+    kernel(
         rows,
         *weights.arguments,
         bias.contiguous() if bias is not None else rows,

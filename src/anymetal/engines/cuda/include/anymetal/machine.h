@@ -101,10 +101,11 @@ AM_INLINE unsigned am_slot(unsigned slot) {
          (slot * Threads + __nvvm_read_ptx_sreg_tid_x()) * bytes;
 }
 
-// 16 bytes go to a slot by themselves.
+// 16 bytes go to a slot by themselves; the line around them comes into the L2 cache as well.
 template <unsigned Slots, unsigned Threads>
 AM_INLINE void am_ask(unsigned slot, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(am_slot<Slots, Threads>(slot)),
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(
+                   am_slot<Slots, Threads>(slot)),
                "l"((const __attribute__((address_space(1))) void*)from)
                : "memory");
 }
