@@ -9,7 +9,8 @@ import torch
 
 import anymetal
 from anymetal import ops
-from anymetal.policy.policy import override
+from anymetal.ops.quantised.linear import asked_shape
+from anymetal.policy.policy import Choice, override
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 WIDE = {"group_size": 128, "rows": 128, "depth": 32, "columns": 128, "width": 8}
@@ -189,32 +190,6 @@ def test_norms_of_rows_that_fill_all_threads(kind: str, held: int, dtype: torch.
     close(result, exact, 16.0)
 
 
-@pytest.mark.parametrize(
-    ("kind", "held", "columns", "dtype"),
-    [
-        ("rms_norm", 16, 1024, BF16),
-        ("layer_norm", 16, 2560, FP16),
-        ("layer_norm", 16, 8704, BF16),
-        ("layer_norm", 32, 2048, BF16),
-        ("layer_norm", 16, 1024, FP32),
-    ],
-)
-def test_norms_of_rows_that_are_asked_for_ahead(
-    kind: str, held: int, columns: int, dtype: torch.dtype
-) -> None:
-    """Seven threadgroups for 23 rows: some have a turn more than others."""
-    x = normal(23, columns, dtype=dtype) + 100
-    parameters = [normal(columns + i, dtype=dtype)[:columns].clone() for i in range(2)]
-    used = parameters if kind == "layer_norm" else parameters[:1]
-    asked = {"asked_columns": 1024, "asked_held": held, "asked_teams": 1, "cores": 7}
-    shape = {"group_size": 1024, "held": 16, "width": 16 // dtype.itemsize, "core_memory": 1 << 20}
-    with override(kind, "single_group", **shape | asked):
-        result = silent(lambda: getattr(ops, kind)(x, (columns,), *used))
-    wide = [p.double() for p in used]
-    exact = getattr(torch.nn.functional, kind)(x.double(), (columns,), *wide)
-    close(result, exact, 16.0)
-
-
 def test_a_row_far_from_zero_that_begins_with_an_outlier() -> None:
     x, grad = normal(3, 2048, dtype=FP32) + 1000, normal(3, 2052, dtype=FP32)[:, :2048]
     x[:, 0] = 2000
@@ -293,6 +268,24 @@ def _asked(x: torch.Tensor, scheme: str, group: int, rows: int, shape: Shape) ->
         result = silent(lambda: ops.quantized_linear(x, weight))
     whole = ops.dequantize(weight, FP32).double()
     close(result, x.double() @ whole.T, float((x.double().abs() @ whole.abs().T).max()))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "shape"),
+    [
+        (2048, 4096, (1, 8)),
+        (4096, 4096, (1, 8)),
+        (4096, 14336, (2, 16)),
+        (8192, 8192, (2, 8)),
+        (16384, 4096, (2, 8)),
+    ],
+)
+def test_tiles_and_simdgroups_of_quantised_weights(
+    rows: int, columns: int, shape: tuple[int, int]
+) -> None:
+    """As was fastest on an H200: all threadgroups at once, of as few tiles as that takes."""
+    values = {"asked_tiles": 2, "asked_items": 2, "asked_simdgroups": 8, "asked_groups": 264}
+    assert asked_shape(Choice(128, values, "this test"), rows, columns) == shape
 
 
 # Every kind of group, both sizes, both dtypes; rows that end within a tile, tiles without rows, an

@@ -176,12 +176,12 @@ template <typename T, typename N, bool biases, bool early, uint held_elements, u
   ASKED_INSTANCE("layer_norm_backward_weight_sums", Layer, false, early, held, parts, room,      \
                  threads, T)                                                                     \
   ASKED_INSTANCE("layer_norm_backward_sums", Layer, true, early, held, parts, room, threads, T)
-#define ASKED_OF_TYPE(T)        \
-  ASKED(true, 16, 1, 3, 256, T) \
-  ASKED(true, 32, 1, 3, 256, T) \
-  ASKED(true, 32, 1, 3, 512, T)
+#define ASKED_OF_TYPE(T)         \
+  ASKED(true, 16, 1, 3, 256, T)  \
+  ASKED(false, 32, 4, 6, 256, T) \
+  ASKED(false, 32, 4, 6, 512, T)
 
-ASKED(false, 32, 4, 5, 256, float)
-ASKED(false, 32, 4, 5, 512, float)
+ASKED(false, 32, 8, 10, 256, float)
+ASKED(false, 32, 8, 10, 512, float)
 ASKED_OF_TYPE(half)
 ASKED_OF_TYPE(bfloat)

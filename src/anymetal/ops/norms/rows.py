@@ -21,12 +21,10 @@ from anymetal.ops.declare.rows import HELD, Plan, plan_rows, team_of
 
 FORWARD = kernel_file("norms/norm.metal")
 BACKWARD = kernel_file("norms/norm_backward.metal")
-ASKED = kernel_file("norms/norm_asked.metal")
-ASKED_BACKWARD = kernel_file("norms/norm_asked_backward.metal")
+ASKED = kernel_file("norms/norm_asked_backward.metal")
 
 _BLOCKS_EACH = 16  # that a thread adds up, where threads share the blocks of a column
 _OTHER_BYTES = 1536  # of a core's memory that a threadgroup takes, beside what it asks for
-_MOST_ASKING = 1024  # threads
 
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
@@ -165,9 +163,6 @@ class Norm:
             y=columns,
         )
         parameters = [x.tensor if p is None else p for p in (weight, bias)]
-        even = residual is None and width == 16 // x.tensor.element_size()
-        if even and self._normalise_asked(plan, y, x, weight, bias, sizes):
-            return
         if residual is None and self._is_whole(plan, [x], width, weight, bias):
             _kernel(FORWARD, f"{self.kind}_whole_{plan.choice.values['held']}", width, x.tensor)(
                 x.tensor, *parameters, y, sizes, **plan.shape
@@ -187,30 +182,6 @@ class Norm:
         _kernel(FORWARD, f"{self.kind}_finish", width, x.tensor)(
             x.tensor, partials, *parameters, y, replace(sizes, x=x.stride), **plan.shape
         )
-
-    def _normalise_asked(
-        self, plan: Plan, y: Tensor, x: DenseRows, weight: Optional, bias: Optional, sizes: Sizes
-    ) -> bool:
-        """Whole rows that are asked for ahead, asked_teams threadgroups a core, where the policy
-        says so."""
-        values, columns = plan.choice.values, self.sizes.columns
-        held = values.get("asked_held", 0)
-        if plan.strategy != "single_group" or not held or columns < values["asked_columns"]:
-            return False
-        team, usual = columns // held, (bias is not None) == (self.kind == "layer_norm")
-        whole = columns % (held * SIMDGROUP) == 0 and team <= _MOST_ASKING and self._follow([x])
-        if weight is None or not usual or not whole:
-            return False
-        size = ASKED.constant("asked_elements") * x.tensor.element_size() * held
-        if not _has_room(x.tensor, size, team, values["asked_teams"], values):
-            return False
-        blocks = min(self.sizes.rows, values["cores"] * values["asked_teams"])
-        name = f"{self.kind}_asked_{held}_{_asking_threads(team)}_{SUFFIXES[x.tensor.dtype]}"
-        ASKED.kernel(name, y.device)(
-            x.tensor, weight, weight if bias is None else bias, y, replace(sizes, blocks=blocks),
-            threads=(team, blocks), group_size=(team, 1),
-        )  # fmt: skip
-        return True
 
     # --- gradients --------------------------------------------------------------------------------
 
@@ -295,7 +266,7 @@ class Norm:
         shape = replace(plan, rows=sizes.blocks).shape
         if whole and self._asks_ahead(plan, x):
             name = f"{words}_asked_{held}_{_asking_threads(plan.team)}_{SUFFIXES[x.dtype]}"
-            ASKED_BACKWARD.kernel(name, x.device)(grad, x, weight, dx, found.sums, sizes, **shape)
+            ASKED.kernel(name, x.device)(grad, x, weight, dx, found.sums, sizes, **shape)
             return replace(found, halves=width == 8)
         pairs = whole and sizes.rows % 2 == 0 and held == values.get("pairs_held")
         name = f"{words}_blocks_{held}{'_pairs' if pairs else '_whole' if whole else ''}"
@@ -310,7 +281,7 @@ class Norm:
         if least is None or self.sizes.columns < least:
             return False
         values = choice_for(self.operator, tensor, "columns").values
-        teams, size = _teams_of_core(values, plan.team), ASKED_BACKWARD.constant("asked_bytes")
+        teams, size = _teams_of_core(values, plan.team), ASKED.constant("asked_bytes")
         return _has_room(tensor, size * _held_of_blocks(plan), plan.team, teams, values)
 
     def _gradient(
@@ -423,7 +394,7 @@ def _held_of_blocks(plan: Plan) -> int:
 
 def _asking_threads(team: int) -> int:
     """The most threads of a kernel that asks ahead, which has room for so many."""
-    return next(most for most in (256, 512, _MOST_ASKING) if team <= most)
+    return 256 if team <= 256 else 512
 
 
 def _teams_of_core(values: Mapping[str, int], team: int) -> int:

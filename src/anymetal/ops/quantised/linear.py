@@ -210,18 +210,11 @@ def _matvec_asked(
     activation: str | None,
     y: Tensor,
 ) -> None:
-    """The simdgroups of a threadgroup share tiles of weights: so many that all threadgroups run at
-    the same time, or as many as may be. Words are asked for ahead, the more blocks the fewer
-    tiles."""
+    """The simdgroups of a threadgroup share tiles of weights. Words are asked for ahead, the more
+    blocks the fewer tiles."""
     rows, count, stride = x
-    simdgroups = choice.values["asked_simdgroups"]
-    height, tiles = MATVEC_ASKED.constant("rows_of_tile"), 1
-    while (
-        tiles * 2 <= choice.values["asked_tiles"]
-        and -(-weights.rows // (tiles * height)) * count > choice.values["asked_groups"]
-    ):
-        tiles *= 2
-    groups = -(-weights.rows // (tiles * height))
+    tiles, simdgroups = asked_shape(choice, weights.rows * count, weights.columns)
+    groups = -(-weights.rows // (tiles * MATVEC_ASKED.constant("rows_of_tile")))
     size = simdgroups * SIMDGROUP
     kernel = MATVEC_ASKED.instance(
         "matvec_asked",
@@ -243,6 +236,25 @@ def _matvec_asked(
         threads=(groups * size, count),
         group_size=(size, 1),
     )
+
+
+def asked_shape(choice: Choice, rows: int, columns: int) -> tuple[int, int]:
+    """Tiles and simdgroups of a threadgroup: as few tiles as let all threadgroups run at the same
+    time, or as many as may be. Where half as many threadgroups, of twice as many simdgroups, fill a
+    device with long rows, fewer activations are prepared twice."""
+    most, largest = choice.values["asked_groups"], choice.values["asked_tiles"]
+    simdgroups, height = choice.values["asked_simdgroups"], MATVEC_ASKED.constant("rows_of_tile")
+
+    def groups(tiles: int) -> int:
+        return -(-rows // (tiles * height))
+
+    blocks = columns // (SIMDGROUP * _EIGHT)
+    if most // 4 < groups(largest) <= most // 2 and blocks >= 4 * simdgroups:
+        return largest, 2 * simdgroups
+    tiles = 1
+    while tiles * 2 <= largest and groups(tiles) > most:
+        tiles *= 2
+    return tiles, simdgroups
 
 
 def _in_eights(x: Tensor, stride: int, weights: Weights) -> bool:
