@@ -104,10 +104,10 @@ AM_INLINE unsigned am_slot(unsigned slot) {
 // 16 bytes go to a slot by themselves; the line around them comes into the L2 cache as well.
 template <unsigned Slots, unsigned Threads>
 AM_INLINE void am_ask(unsigned slot, const void* from) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(
-                   am_slot<Slots, Threads>(slot)),
-               "l"((const __attribute__((address_space(1))) void*)from)
-               : "memory");
+  asm volatile(
+      "cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(am_slot<Slots, Threads>(slot)),
+      "l"((const __attribute__((address_space(1))) void*)from)
+      : "memory");
 }
 
 AM_INLINE void am_asked() { asm volatile("cp.async.commit_group;" ::: "memory"); }
