@@ -411,7 +411,7 @@ def read_of(bytes_read: int, device: str) -> Thunk:
     """Reads so many bytes, and does no more with them than it must."""
     kernel = compile_shader((KERNELS / "read_all.metal").read_text()).read_all
     data = torch.empty(-(-bytes_read // 16), 4, dtype=torch.int32, device=device)
-    found = torch.empty(132 * 2, dtype=torch.int32, device=device)
+    found = torch.empty(132 * 4, dtype=torch.int32, device=device)
     return lambda: kernel(data, found, len(data), threads=len(found) * 512, group_size=512)
 
 

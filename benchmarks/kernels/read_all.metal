@@ -1,22 +1,9 @@
 // What a kernel that only reads can reach: each threadgroup's words, exclusively or-ed. 16 bytes a
-// load, which nobody reads again, and nine of them on their way at once: as was fastest on an H200
-// for the weights of a matrix.
+// load, four on their way at once.
 #include <metal_stdlib>
 using namespace metal;
-#if __has_include(<anymetal/ahead.h>)
-#include <anymetal/ahead.h>
-#endif
 
-inline uint all_of(device const uint4* from) {
-#ifdef anymetal_read_once
-  uint words[4];
-  anymetal_read_once(words, from);
-  return (words[0] ^ words[1]) ^ (words[2] ^ words[3]);
-#else
-  const uint4 words = *from;
-  return (words.x ^ words.y) ^ (words.z ^ words.w);
-#endif
-}
+inline uint all_of(uint4 words) { return (words.x ^ words.y) ^ (words.z ^ words.w); }
 
 kernel void read_all(device const uint4* data [[buffer(0)]], device uint* found [[buffer(1)]],
                      constant uint& vectors [[buffer(2)]], uint in_grid [[thread_position_in_grid]],
@@ -25,15 +12,16 @@ kernel void read_all(device const uint4* data [[buffer(0)]], device uint* found 
                      uint simdgroups [[simdgroups_per_threadgroup]],
                      uint lane [[thread_index_in_simdgroup]]) {
   threadgroup uint parts[32];
-  constexpr uint loads = 9;
-  uint total = 0;
-  for (uint index = in_grid; index < vectors; index += loads * threads) {
-    uint some[loads];
+  constexpr uint loads = 4;
+  uint total = 0, index = in_grid;
+  for (; index + (loads - 1) * threads < vectors; index += loads * threads) {
+    uint4 some[loads];
 #pragma unroll
-    for (uint i = 0; i < loads; ++i) some[i] = all_of(data + min(index + i * threads, vectors - 1));
+    for (uint i = 0; i < loads; ++i) some[i] = data[index + i * threads];
 #pragma unroll
-    for (uint i = 0; i < loads; ++i) total ^= index + i * threads < vectors ? some[i] : 0;
+    for (uint i = 0; i < loads; ++i) total ^= all_of(some[i]);
   }
+  for (; index < vectors; index += threads) total ^= all_of(data[index]);
   total = simd_xor(total);
   if (lane == 0) parts[simd] = total;
   threadgroup_barrier(mem_flags::mem_threadgroup);
