@@ -164,15 +164,9 @@ def _matvec(
     arguments = weights.arguments
     wide = choice.values.get("width", 1) > 1 and _in_fours(rows, stride, weights, arguments)
     name = "matvec_wide" if wide else "matvec"
-    MATVEC.kernel(f"{name}_{kind}_{weights.instance(rows)}", rows.device)(
-        rows,
-        *arguments,
-        bias.contiguous() if bias is not None else rows,
-        y,
-        _numbers(weights, count, stride, bias, activation, split),
-        threads=(groups * size, count),  # whole threadgroups
-        group_size=(size, 1),
-    )
+    kernel = MATVEC.kernel(f"{name}_{kind}_{weights.instance(rows)}", rows.device)
+    numbers = _numbers(weights, count, stride, bias, activation, split)
+    _launch_matvec(kernel, rows, weights, bias, y, numbers, (groups, size))
 
 
 def _matvec_by_matrices(
@@ -191,15 +185,9 @@ def _matvec_by_matrices(
     if groups * count > choice.values["matrix_groups"]:
         size = max(size // 2, SIMDGROUP)
     kind = f"{kind_of(weights.offsets)}_{weights.group_size // SIMDGROUP}"
-    MATVEC_MATRICES.kernel(f"matvec_matrices_{kind}_{weights.instance(rows)}", rows.device)(
-        rows,
-        *weights.arguments,
-        bias.contiguous() if bias is not None else rows,
-        y,
-        _numbers(weights, count, stride, bias, activation),
-        threads=(groups * size, count),
-        group_size=(size, 1),
-    )
+    kernel = MATVEC_MATRICES.kernel(f"matvec_matrices_{kind}_{weights.instance(rows)}", rows.device)
+    numbers = _numbers(weights, count, stride, bias, activation)
+    _launch_matvec(kernel, rows, weights, bias, y, numbers, (groups, size))
 
 
 def _matvec_asked(
@@ -227,13 +215,28 @@ def _matvec_asked(
         simdgroups,
         device=rows.device,
     )
+    numbers = _numbers(weights, count, stride, bias, activation)
+    _launch_matvec(kernel, rows, weights, bias, y, numbers, (groups, size))
+
+
+def _launch_matvec(
+    kernel: Any,
+    rows: Tensor,
+    weights: Weights,
+    bias: Optional,
+    y: Tensor,
+    numbers: dict[str, Any],
+    shape: tuple[int, int],
+) -> None:
+    """`shape`: threadgroups, all of them whole, and their threads."""
+    groups, size = shape
     kernel(
         rows,
         *weights.arguments,
         bias.contiguous() if bias is not None else rows,
         y,
-        _numbers(weights, count, stride, bias, activation),
-        threads=(groups * size, count),
+        numbers,
+        threads=(groups * size, numbers["count"]),
         group_size=(size, 1),
     )
 
