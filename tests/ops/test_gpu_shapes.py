@@ -9,7 +9,7 @@ import torch
 
 import anymetal
 from anymetal import ops
-from anymetal.ops.quantised.linear import asked_shape
+from anymetal.ops.quantised.matvec import asked_shape
 from anymetal.policy.policy import Choice, override
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32

@@ -7,17 +7,16 @@ threadgroup memory and multiplied there. The gradient is that of the activations
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from anymetal.errors import PolicyError
 from anymetal.nouns import SIMDGROUP
 from anymetal.ops.declare import FLOATS, AnyOperator, Call, Cost, Gradients, operator, variants
 from anymetal.ops.declare.checks import check_dtype, check_like, check_shape, check_size
-from anymetal.ops.declare.kernel_file import SUFFIXES, kernel_file
-from anymetal.ops.declare.layout import aligned, row_stride
+from anymetal.ops.declare.kernel_file import kernel_file
+from anymetal.ops.declare.layout import row_stride
+from anymetal.ops.quantised.matvec import MATVEC, Weights, matvec, numbers_of
 from anymetal.ops.quantised.quantize import (
     Quantized,
     check_device,
@@ -33,48 +32,14 @@ from anymetal.ops.quantised.reference import (
 from anymetal.ops.quantised.schemes import SYMMETRIC, WORD_BITS
 from anymetal.policy.policy import Choice, choose
 
-MATVEC = kernel_file("quantised/matvec.metal")
-MATVEC_MATRICES = kernel_file("quantised/matvec_matrices.metal")
-MATVEC_ASKED = kernel_file("quantised/matvec_asked.metal")
 MATMUL = kernel_file("quantised/matmul.metal")
 ACTIVATIONS = (None, "silu", "gelu", "gelu_tanh")
-_FOUR, _EIGHT = 4, 8
 
 Tensor = torch.Tensor
 Optional = torch.Tensor | None
 
 
 # --- which kernel ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Weights:
-    """The parts of a quantised matrix as arguments of an operator: dense, and checked."""
-
-    words: Tensor
-    scales: Tensor
-    offsets: Optional
-    bits: int
-    group_size: int
-
-    @property
-    def rows(self) -> int:
-        return self.words.shape[0]
-
-    @property
-    def columns(self) -> int:
-        return self.scales.shape[1] * self.group_size
-
-    @property
-    def arguments(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Three buffers; the last is not read where there are no offsets."""
-        scales = self.scales.contiguous()
-        offsets = self.offsets.contiguous() if self.offsets is not None else scales
-        return self.words.contiguous(), scales, offsets
-
-    def instance(self, x: Tensor) -> str:
-        """The end of a kernel's name."""
-        return f"{SUFFIXES[x.dtype]}_{SUFFIXES[self.scales.dtype]}"
 
 
 def as_rows(tensor: Tensor) -> tuple[Tensor, int, int]:
@@ -109,192 +74,11 @@ def _product(
     rows, count, stride = as_rows(x)
     few = choice_of(operator, x, "few_rows", "dots")
     if count <= few.values["max_rows"]:
-        _matvec(operator, few, (rows, count, stride), weights, bias, activation, y)
+        matvec(operator, few, (rows, count, stride), weights, bias, activation, y)
     else:
         choice = choice_of(operator, x, "large_matrix", "tiles")
         variants.record(operator.name, x.dtype, "tiles", 1)
         _tiles(choice, "matmul", (rows, count, stride), weights, bias, activation, y)
-
-
-def _numbers(
-    weights: Weights,
-    count: int,
-    stride: int,
-    bias: Optional,
-    activation: str | None,
-    split: int = 1,
-) -> dict[str, Any]:
-    """`Numbers` of shared/packed.h."""
-    return {
-        "count": count,
-        "rows": weights.rows,
-        "columns": weights.columns,
-        "group_size": weights.group_size,
-        "activation": activation or "none",
-        "has_bias": bias is not None,
-        "split": split,
-        "stride": stride,
-    }
-
-
-def _matvec(
-    operator: AnyOperator,
-    choice: Choice,
-    x: tuple[Tensor, int, int],
-    weights: Weights,
-    bias: Optional,
-    activation: str | None,
-    y: Tensor,
-) -> None:
-    rows, count, stride = x
-    variants.record(operator.name, rows.dtype, "dots", WORD_BITS // weights.bits)
-    in_eights = _in_eights(rows, stride, weights)
-    if choice.values.get("asked_tiles", 0) and in_eights and weights.group_size > SIMDGROUP:
-        _matvec_asked(choice, x, weights, bias, activation, y)
-        return
-    if choice.values.get("matrix_group_size", 0) and in_eights:
-        _matvec_by_matrices(choice, x, weights, bias, activation, y)
-        return
-    split = choice.values["split"]
-    simdgroups = -(-weights.rows // MATVEC.constant("rows_of_simdgroup")) * split
-    size = min(simdgroups * SIMDGROUP, choice.group_size)
-    _check_split(choice, size, split)
-    groups = -(-simdgroups * SIMDGROUP // size)
-    kind = f"{kind_of(weights.offsets)}_{weights.bits}_{weights.group_size // SIMDGROUP}"
-    arguments = weights.arguments
-    wide = choice.values.get("width", 1) > 1 and _in_fours(rows, stride, weights, arguments)
-    name = "matvec_wide" if wide else "matvec"
-    kernel = MATVEC.kernel(f"{name}_{kind}_{weights.instance(rows)}", rows.device)
-    numbers = _numbers(weights, count, stride, bias, activation, split)
-    _launch_matvec(kernel, rows, weights, bias, y, numbers, (groups, size))
-
-
-def _matvec_by_matrices(
-    choice: Choice,
-    x: tuple[Tensor, int, int],
-    weights: Weights,
-    bias: Optional,
-    activation: str | None,
-    y: Tensor,
-) -> None:
-    """The simdgroups of a threadgroup share 16 rows of weights."""
-    rows, count, stride = x
-    most = MATVEC_MATRICES.constant("most_simdgroups") * SIMDGROUP
-    size = min(choice.values["matrix_group_size"], most)
-    groups = -(-weights.rows // MATVEC_MATRICES.constant("rows_of_threadgroup"))
-    if groups * count > choice.values["matrix_groups"]:
-        size = max(size // 2, SIMDGROUP)
-    kind = f"{kind_of(weights.offsets)}_{weights.group_size // SIMDGROUP}"
-    kernel = MATVEC_MATRICES.kernel(f"matvec_matrices_{kind}_{weights.instance(rows)}", rows.device)
-    numbers = _numbers(weights, count, stride, bias, activation)
-    _launch_matvec(kernel, rows, weights, bias, y, numbers, (groups, size))
-
-
-def _matvec_asked(
-    choice: Choice,
-    x: tuple[Tensor, int, int],
-    weights: Weights,
-    bias: Optional,
-    activation: str | None,
-    y: Tensor,
-) -> None:
-    """The simdgroups of a threadgroup share tiles of weights. Words are asked for ahead, the more
-    blocks the fewer tiles."""
-    rows, count, stride = x
-    tiles, simdgroups = asked_shape(choice, weights.rows * count, weights.columns)
-    groups = -(-weights.rows // (tiles * MATVEC_ASKED.constant("rows_of_tile")))
-    size = simdgroups * SIMDGROUP
-    kernel = MATVEC_ASKED.instance(
-        "matvec_asked",
-        SUFFIXES[rows.dtype],
-        SUFFIXES[weights.scales.dtype],
-        kind_of(weights.offsets),
-        weights.group_size // SIMDGROUP,
-        tiles,
-        max(choice.values["asked_items"] // tiles, 1),
-        simdgroups,
-        device=rows.device,
-    )
-    numbers = _numbers(weights, count, stride, bias, activation)
-    _launch_matvec(kernel, rows, weights, bias, y, numbers, (groups, size))
-
-
-def _launch_matvec(
-    kernel: Any,
-    rows: Tensor,
-    weights: Weights,
-    bias: Optional,
-    y: Tensor,
-    numbers: dict[str, Any],
-    shape: tuple[int, int],
-) -> None:
-    """`shape`: threadgroups, all of them whole, and their threads."""
-    groups, size = shape
-    kernel(
-        rows,
-        *weights.arguments,
-        bias.contiguous() if bias is not None else rows,
-        y,
-        numbers,
-        threads=(groups * size, numbers["count"]),
-        group_size=(size, 1),
-    )
-
-
-def asked_shape(choice: Choice, rows: int, columns: int) -> tuple[int, int]:
-    """Tiles and simdgroups of a threadgroup: as few tiles as let all threadgroups run at the same
-    time, or as many as may be. Where half as many threadgroups, of twice as many simdgroups, fill a
-    device with long rows, fewer activations are prepared twice."""
-    most, largest = choice.values["asked_groups"], choice.values["asked_tiles"]
-    simdgroups, height = choice.values["asked_simdgroups"], MATVEC_ASKED.constant("rows_of_tile")
-
-    def groups(tiles: int) -> int:
-        return -(-rows // (tiles * height))
-
-    blocks = columns // (SIMDGROUP * _EIGHT)
-    if most // 4 < groups(largest) <= most // 2 and blocks >= 4 * simdgroups:
-        return largest, 2 * simdgroups
-    tiles = 1
-    while tiles * 2 <= largest and groups(tiles) > most:
-        tiles *= 2
-    return tiles, simdgroups
-
-
-def _in_eights(x: Tensor, stride: int, weights: Weights) -> bool:
-    """Whether words and activations are such that `matvec_matrices` can read them: whole blocks of
-    codes of 4 bits, and eight activations of 16 bits at once."""
-    words, scales, _ = weights.arguments
-    return (
-        weights.bits == _FOUR
-        and x.element_size() == torch.float16.itemsize
-        and weights.columns % (SIMDGROUP * _EIGHT) == 0
-        and stride % _EIGHT == 0
-        and aligned(x, _EIGHT)
-        and aligned(words, _FOUR)
-        and aligned(scales, min(SIMDGROUP * _EIGHT // weights.group_size, _FOUR))
-    )
-
-
-def _in_fours(
-    x: Tensor, stride: int, weights: Weights, arguments: tuple[Tensor, Tensor, Tensor]
-) -> bool:
-    """Whether words, scales and activations can be read four at once, as `matvec_wide` does."""
-    whole_blocks = weights.columns % (SIMDGROUP * WORD_BITS // weights.bits) == 0
-    words, scales, _ = arguments
-    return (
-        whole_blocks
-        and stride % _FOUR == 0
-        and all(aligned(tensor, _FOUR) for tensor in (x, words, scales))
-    )
-
-
-def _check_split(choice: Choice, size: int, split: int) -> None:
-    most = MATVEC.constant("most_simdgroups")
-    if size // SIMDGROUP % split or (split > 1 and size > most * SIMDGROUP):
-        raise PolicyError(
-            f"{choice.origin}: split is {split}, which must divide the {size // SIMDGROUP}"
-            f" simdgroups of a threadgroup, at most {most}"
-        )
 
 
 def _tiles(
@@ -319,7 +103,7 @@ def _tiles(
         *weights.arguments,
         bias.contiguous() if bias is not None else rows,
         y,
-        _numbers(weights, count, stride, bias, activation),
+        numbers_of(weights, count, stride, bias, activation),
         threads=(across * size, down),
         group_size=(size, 1),
     )
@@ -512,7 +296,7 @@ def _product_with_columns(grad: Tensor, weights: Weights, result: Tensor) -> Non
         rows,
         *weights.arguments,
         result,
-        _numbers(weights, count, stride, None, None),
+        numbers_of(weights, count, stride, None, None),
         threads=(blocks * size, count),
         group_size=(size, 1),
     )
