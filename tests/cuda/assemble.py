@@ -43,7 +43,7 @@ def assemble(executable: CudaExecutable, processor: str) -> Assembled:
     (place,) = nvidia.__path__
     (assembler,) = Path(place).glob("cu*/bin/ptxas")
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "kernel.ptx").write_text(executable.ptx)
+        (Path(folder) / "kernel.ptx").write_text(executable.texts[-1])
         command = [assembler, "-v", f"-arch={processor}", "kernel.ptx", "-o", "kernel.cubin"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:

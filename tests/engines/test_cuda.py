@@ -20,7 +20,8 @@ from anymetal import compile_shader
 from anymetal.engines import choose, registry
 from anymetal.engines.compiler import Compiler
 from anymetal.engines.contract import PLAIN
-from anymetal.engines.cuda import driver, launcher, messages
+from anymetal.engines.cuda import driver, early, launcher, messages
+from anymetal.engines.cuda.assembly import lines_of
 from anymetal.engines.cuda.block import Block, block_of
 from anymetal.engines.cuda.executable import CudaExecutable
 from anymetal.errors import EngineError, LimitError
@@ -103,7 +104,7 @@ def test_accesses_name_their_memory(sample: Compiler) -> None:
     assert kinds == {"global", "shared", "param"}, kinds
     assert "ld.global.nc.L2::cache_hint.v4.b32" in ptx  # x is only read
     assert re.search(r"ld\.global\.b16", ptx)  # z is written too
-    assert "st.global.v4.b32" in ptx
+    assert "st.global.L2::cache_hint.v4.b32" in ptx
 
 
 HINTS = (
@@ -204,7 +205,7 @@ def test_memory_beyond_what_all_launches_have_is_asked_of_the_driver(
             return 0
 
     monkeypatch.setattr(driver, "_library", Library)
-    function = driver.Function(ctypes.c_void_p(), ctypes.c_void_p(), 0, "asking")
+    function = driver.Function(ctypes.c_void_p(), ctypes.c_void_p(), 0, "asking", early=False)
     for size in (0, 47 * 1024, 47 * 1024 + 16, 48 * 1024, 48 * 1024):
         function.prepared((1, 1, 1), 32, size, 0, 0)
     assert allowed == [47 * 1024 + 16, 48 * 1024]
@@ -451,7 +452,8 @@ def test_messages_of_kernels_are_told(caplog: pytest.LogCaptureFixture) -> None:
     assert "2 messages were dropped" in second
 
 
-def test_bindings_are_filled_as_the_driver_reads_them() -> None:
+@pytest.mark.parametrize("is_early", [False, True])
+def test_bindings_are_filled_as_the_driver_reads_them(is_early: bool) -> None:
     seen: list[Any] = []
 
     class Recorder:
@@ -462,16 +464,52 @@ def test_bindings_are_filled_as_the_driver_reads_them() -> None:
             seen.extend(arguments)
             return (0,)
 
-    launch = launcher.Launch(0x1000, (5, 3, 2), 96, 48, 0x2000, 0x3000)
+    launch = launcher.Launch(0x1000, (5, 3, 2), 96, 48, 0x2000, 0x3000, is_early)
     queue = launcher.by_bindings(launch, Recorder())
     assert queue() == 0
     where, function, arguments, extra = seen
     assert (where.gridDimX, where.gridDimY, where.gridDimZ) == (5, 3, 2)
     assert (where.blockDimX, where.blockDimY, where.blockDimZ) == (96, 1, 1)
-    assert (where.sharedMemBytes, int(where.hStream), where.numAttrs) == (48, 0x2000, 0)
+    assert (where.sharedMemBytes, int(where.hStream), where.numAttrs) == (48, 0x2000, int(is_early))
+    if is_early:
+        (attribute,) = where.attrs
+        assert attribute.id.name == "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
+        assert attribute.value.programmaticStreamSerializationAllowed == 1
     assert int(function) == 0x1000
     assert ctypes.c_uint64.from_address(arguments).value == 0x3000
     assert not extra
+
+
+def test_structures_are_those_of_the_bindings() -> None:
+    """What goes through ctypes has the same bytes; the first field is that of the grid."""
+    queued: list[Any] = []
+    library: Any = SimpleNamespace(cuLaunchKernelEx=lambda *given: queued.append(given) or 0)
+    launch = launcher.Launch(0x1000, (5, 3, 2), 96, 48, 0x2000, 0x3000, early=True)
+    assert launcher.by_ctypes(launch, library)() == 0
+    where = queued[0][0]._obj
+    theirs = launcher.bindings().CUlaunchAttribute(ctypes.addressof(where.attributes.contents))
+    assert theirs.id.name == "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
+    assert theirs.value.programmaticStreamSerializationAllowed == 1
+    config = launcher.bindings().CUlaunchConfig(ctypes.addressof(where))
+    assert (config.gridDimX, config.blockDimX, config.sharedMemBytes) == (5, 96, 48)
+    assert config.numAttrs == 1
+
+
+@pytest.mark.parametrize(("processor", "waits"), [("sm80", False), ("sm90", True)])
+def test_kernels_wait_for_what_came_before_at_their_start(
+    processor: str, waits: bool, tmp_path: Path
+) -> None:
+    text = (
+        HEAD
+        + "kernel void add(device float* x, uint i [[thread_index_in_threadgroup]]) { x[i] += 1; }"
+    )
+    ptx = built(Compiler(Source(text)), "add", engine=f"cuda-{processor}").ptx
+    assert ptx.count(early.WAIT) == waits
+    body = ptx[ptx.index(".entry") :]
+    if waits:
+        opcodes = [line.opcode for line in lines_of(body) if line.opcode]
+        assert opcodes[0] == early.WAIT
+    assemble(ptx, tmp_path, processor.replace("sm", "sm_"))
 
 
 @pytest.mark.parametrize(("said", "asked"), [("", [0, 1024]), ("512", [512])])
@@ -487,7 +525,7 @@ def test_kernels_that_name_their_threads_have_registers_for_so_many(
         return SimpleNamespace(max_threads=1024, registers=128, local_bytes=0)
 
     monkeypatch.setattr(driver, "load", load)
-    built(Compiler(Source(text)), "fill")._load(0, 512)
+    built(Compiler(Source(text)), "fill")._load(0, 512, False)
     assert loaded == asked
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from anymetal.engines.compiler import Compiler
-from anymetal.engines.contract import PLAIN
+from anymetal.engines.contract import PLAIN, Sizes
 from anymetal.engines.cuda import driver
 from anymetal.engines.cuda.executable import CudaExecutable
 from anymetal.engines.cuda.masks import count_lanes
@@ -106,6 +106,72 @@ def test_many_collectives_have_code_for_whole_simdgroups() -> None:
     assert many.count("activemask") == 1 + 20
 
 
+def usual_text_of(body: str) -> str:
+    made = Compiler(Source(SOURCE.replace("BODY", body))).compile("lanes", {}, PLAIN, "cuda-sm80")
+    assert isinstance(made, CudaExecutable)
+    assert made.ptx == made.texts[0]
+    return made.texts[-1]
+
+
+def test_usual_launches_have_code_that_asks_for_no_lanes() -> None:
+    body = "value += simd_sum(value); value += simd_prefix_inclusive_sum(value + count);"
+    any_launch, usual = ptx_of(body), usual_text_of(body)
+    assert "activemask" in any_launch
+    assert "activemask" not in usual
+    # Neither the sizes of the grid are looked at, nor whether a constant has an address.
+    assert any_launch.count("ld.param") > usual.count("ld.param")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if (lane > count) return; value += uint(simd_sum(float(value)));",
+        "if (lane > count) value += simd_sum(value);",
+        "for (uint j = 0; j < lane; ++j) value += simd_max(value);",
+    ],
+)
+def test_usual_launches_ask_where_lanes_may_have_gone(body: str) -> None:
+    assert "activemask" in usual_text_of(body)
+
+
+def test_kernels_without_collectives_have_one_text() -> None:
+    made = Compiler(Source(SOURCE.replace("BODY", ""))).compile("lanes", {}, PLAIN, "cuda-sm80")
+    assert isinstance(made, CudaExecutable)
+    assert len(made.texts) == 1
+
+
+@pytest.mark.parametrize(
+    ("threads", "group_size", "by_value", "text"),
+    [
+        ((512, 4, 1), (64, 2, 1), True, 1),
+        ((512, 4, 1), (64, 2, 1), False, 0),
+        ((500, 4, 1), (64, 2, 1), True, 0),
+        ((512, 4, 1), (8, 2, 1), True, 0),  # half a simdgroup
+    ],
+)
+def test_launches_of_whole_threadgroups_have_the_code_for_them(
+    threads: Sizes,
+    group_size: Sizes,
+    by_value: bool,
+    text: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded = []
+
+    def load(ptx: str, name: str, device: int, *, threads: int) -> SimpleNamespace:
+        loaded.append(ptx)
+        return SimpleNamespace(
+            registers=32, max_threads=1024, local_bytes=0, prepared=lambda *_: lambda: 0
+        )
+
+    body = SOURCE.replace("BODY", "value += simd_sum(value);")
+    made = Compiler(Source(body)).compile("lanes", {}, PLAIN, "cuda-sm80")
+    assert isinstance(made, CudaExecutable)
+    monkeypatch.setattr(driver, "load", load)
+    made.prepared(threads, group_size, 0, 0, 0, {}, by_value=by_value)
+    assert loaded == [made.texts[text]]
+
+
 @pytest.mark.parametrize("width", [256, 512, 544, 768, 800, 1024])
 def test_code_for_wide_threadgroups_has_registers_for_all(
     width: int, monkeypatch: pytest.MonkeyPatch
@@ -120,7 +186,7 @@ def test_code_for_wide_threadgroups_has_registers_for_all(
     made = Compiler(Source(SOURCE.replace("BODY", ""))).compile("lanes", {}, PLAIN, "cuda-sm80")
     assert isinstance(made, CudaExecutable)
     monkeypatch.setattr(driver, "load", load)
-    assert made._load(0, width).max_threads >= width
+    assert made._load(0, width, False).max_threads >= width
 
 
 @pytest.mark.parametrize(("limit", "asked"), [(512, 512), (256, 0), (1024, 0)])
@@ -137,7 +203,7 @@ def test_limit_of_threads_decides_how_many_registers_there_are(
     made = Compiler(Source(source)).compile("lanes", {}, PLAIN, "cuda-sm80")
     assert isinstance(made, CudaExecutable)
     monkeypatch.setattr(driver, "load", load)
-    assert vars(made._load(0, 128))["threads"] == asked
+    assert vars(made._load(0, 128, False))["threads"] == asked
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,9 @@ def test_what_is_read_stays_longer_than_what_is_written() -> None:
     assert found.ptx.count(HINTED) == 2
     assert found.ptx.count(KEPT) == 1
     assert found.ptx.index(KEPT) < found.ptx.index(HINTED)
+    # Of what is written, the last threadgroups' stays: they are those of one policy or another.
+    assert found.ptx.count("st.global.L2::cache_hint.v4.b32") == 1
+    assert "selp.b64" in found.ptx
     assert not assemble(found, "sm_80").said
 
 

@@ -56,13 +56,15 @@ class _Block:
         executable.forget(self.address)
         at = self.address + block.addresses_at
         self.addresses = (ctypes.c_uint64 * max(block.buffers, 1)).from_address(at)
-        self.launches: dict[tuple[Any, Any, int], ReadyLaunch] = {}
+        self.launches: dict[tuple[Any, Any, int, bool], ReadyLaunch] = {}
         self.forget()
 
     def forget(self) -> None:
         """Nothing that the short way has remembered holds any more: all is written again."""
         # Values of the last call that cannot change, and that stand in their places.
         self.values: list[Any] = [_NOTHING] * len(self.addresses)
+        # Whether no constant that fits the block was a tensor in the last long call: then none is.
+        self.by_value = True
         # The shape of the last call as it was given, its stream, and what queues it.
         self.threads: Any = _NOTHING
         self.group_size: Any = _NOTHING
@@ -110,12 +112,10 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
     def __init__(self, executable: CudaExecutable) -> None:
         super().__init__(executable, _CudaBinder)
         block = executable.block
-        sizes = {a.index: a.element_size for a in executable.arguments if a.role == "buffer"}
         self._buffers = block.buffers
         self._places = {
-            index: block.values_at + place * block.value_bytes
-            for place, index in enumerate(block.values)
-            if sizes[index] <= block.value_bytes
+            index: block.values_at + block.values.index(index) * block.value_bytes
+            for index in executable.small_values
         }
         self._constants = frozenset(i for i, a in self.binder.buffers.items() if a.is_const)
         self._blocks: list[_Block] = []
@@ -139,12 +139,14 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
         except IndexError:
             block = _Block(self.executable)
         try:
-            addresses, values, index = block.addresses, block.values, 0
+            addresses, values, places, index = block.addresses, block.values, self._places, 0
             for argument in args:
                 if argument is not values[index]:
                     kind = type(argument)
                     if kind is _Tensor or kind is _Parameter:
                         if not argument.is_cuda or argument.dtype in _NOT_IN_METAL:
+                            return False
+                        if index in places and block.by_value:
                             return False
                         try:
                             addresses[index] = argument.data_ptr()
@@ -214,15 +216,17 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
         unusual, or has no threads."""
         if not _is_usual(threads, group_size):
             return False
-        ready = block.launches.get((threads, group_size, stream))
+        ready = block.launches.get((threads, group_size, stream, block.by_value))
         if ready is None:
             grid, group, _ = self.settled(self._buffers, -1, threads, group_size, None, None)
             if 0 in grid:
                 return False
-            ready = self.executable.prepared(grid, group, block.address, stream, 0, {})
+            ready = self.executable.prepared(
+                grid, group, block.address, stream, 0, {}, by_value=block.by_value
+            )
             if len(block.launches) >= _KEPT_SHAPES:
                 block.launches.clear()
-            block.launches[threads, group_size, stream] = ready
+            block.launches[threads, group_size, stream, block.by_value] = ready
         if self.executable.written.get(block.address) is not ready.words:
             self.executable.write_shape(block.address, ready)
         block.remember(threads, group_size, stream, ready)
@@ -260,6 +264,7 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
             grid, group, memory = shape or self.settled(
                 len(args), elements, threads, group_size, error_buf_idx, threadgroup_memory
             )
+            block.by_value = self.executable.has_values(block.address)
             if grid[0] and grid[1] and grid[2]:
                 self.executable.launch(block.address, grid, group, device, memory)
         finally:

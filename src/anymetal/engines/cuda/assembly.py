@@ -80,6 +80,19 @@ class Line:
         return Line(_ADDRESS.sub(str(address), self.text, count=1))
 
 
+def entry_lines(lines: Iterable[Line]) -> Iterator[tuple[Line, bool, bool]]:
+    """Each line, whether it is of the kernel itself, and whether it is its first instruction."""
+    inside = begun = False
+    for line in lines:
+        if line.text.startswith(".visible .entry "):
+            inside = True
+        elif line.text == "}":
+            inside = False
+        is_first = inside and not begun and bool(line.opcode)
+        begun |= is_first
+        yield line, inside, is_first
+
+
 def lines_of(text: str) -> list[Line]:
     return [Line(line) for line in text.split("\n")]
 

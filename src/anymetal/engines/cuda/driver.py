@@ -16,6 +16,7 @@ import torch
 from anymetal import settings
 from anymetal.engines.contract import Sizes
 from anymetal.engines.cuda import launcher
+from anymetal.engines.cuda.early import WAIT
 from anymetal.errors import EngineError, KernelTimeout, LimitError
 
 # CU_FUNC_ATTRIBUTE_...
@@ -66,12 +67,19 @@ class Function:
     """A kernel on one device."""
 
     def __init__(
-        self, module: ctypes.c_void_p, handle: ctypes.c_void_p, device: int, name: str
+        self,
+        module: ctypes.c_void_p,
+        handle: ctypes.c_void_p,
+        device: int,
+        name: str,
+        *,
+        early: bool,
     ) -> None:
         self._module = module
         self._handle = handle
         self._device = device
         self._name = name
+        self._early = early
         self.max_threads = self._attribute(_MAX_THREADS_PER_BLOCK)
         self.registers = self._attribute(_REGISTERS)
         self.local_bytes = self._attribute(_LOCAL_BYTES)  # of a thread: arrays and what is spilled
@@ -84,7 +92,8 @@ class Function:
         goes to `again`."""
         self._allow_memory(memory)
         found, library = launcher.bindings(), _library()
-        launch = launcher.Launch(int(self._handle.value or 0), groups, width, memory, stream, block)
+        handle = int(self._handle.value or 0)
+        launch = launcher.Launch(handle, groups, width, memory, stream, block, self._early)
         return launcher.by_bindings(launch, found) if found else launcher.by_ctypes(launch, library)
 
     def _allow_memory(self, size: int) -> None:
@@ -146,7 +155,7 @@ def load(ptx: str, name: str, device: int, *, threads: int = 0) -> Function:
         said = log.value.decode(errors="replace")
         raise EngineError(f"kernel '{name}' was not assembled: {_message(status)}\n{said}")
     _check(library.cuModuleGetFunction(ctypes.byref(handle), module, b"am_entry"))
-    return Function(module, handle, device, name)
+    return Function(module, handle, device, name, early=WAIT in ptx)
 
 
 def fill(address: int, size: int, stream: int) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-from anymetal.engines.cuda.executable import CudaExecutable
+from anymetal.engines.cuda.executable import SEPARATOR, CudaExecutable
 from anymetal.engines.cuda.lowering import lower
 from anymetal.engines.cuda.ptx import ptx
-from anymetal.engines.cuda.target import target
+from anymetal.engines.cuda.target import ENTRY, target
+from anymetal.engines.cuda.together import HERE
 from anymetal.ir import parse
 from anymetal.nouns import Program
 
@@ -22,11 +23,17 @@ class CudaEngine:
         self.name = self.target.name
 
     def compile(self, program: Program, *, patient: bool = False) -> CudaExecutable:
+        """A kernel whose simdgroups do things together has code of its own for usual launches: in
+        the other, lanes must ask which of them are there."""
         module = parse(program.ir)
-        metadata = lower(module, program)
-        metadata["engine"] = self.name
-        text = ptx(str(module), self.processor)
-        return self.load(zlib.compress(text.encode(), 6), metadata)
+        collective = any(module.function(ENTRY).calls(HERE))
+        metadata = {**lower(module, program, usual=False), "engine": self.name}
+        texts = [ptx(str(module), self.processor, usual=False)]
+        if collective:
+            module = parse(program.ir)
+            lower(module, program, usual=True)
+            texts.append(ptx(str(module), self.processor, usual=True))
+        return self.load(zlib.compress(SEPARATOR.join(texts).encode(), 6), metadata)
 
     def load(self, payload: bytes, metadata: dict[str, Any]) -> CudaExecutable:
         return CudaExecutable(payload, metadata)

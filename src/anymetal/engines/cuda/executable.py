@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 import struct
 import threading
 import zlib
@@ -29,12 +31,18 @@ _FEWEST_REGISTERS = 64  # with fewer, most kernels that want more spill
 
 
 _NO_LIMIT = 1e9  # seconds
+SEPARATOR = "\0"  # of the texts in an executable's payload
+
+
+def _is_whole(threads: Sizes, group_size: Sizes) -> bool:
+    """Whether every threadgroup has all its threads, and these are whole simdgroups."""
+    divides = not any(t % g for t, g in zip(threads, group_size, strict=True))
+    return divides and math.prod(group_size) % SIMDGROUP == 0
 
 
 def _width(group_size: Sizes) -> int:
     """Threads of a block: whole warps."""
-    count = group_size[0] * group_size[1] * group_size[2]
-    return -(-count // SIMDGROUP) * SIMDGROUP
+    return -(-math.prod(group_size) // SIMDGROUP) * SIMDGROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,9 @@ class CudaExecutable:
         self.name: str = metadata["name"]
         self.arguments = tuple(Argument.from_row(row) for row in metadata["arguments"])
         self.block = block_of(self.arguments)
+        sizes = {a.index: a.element_size for a in self.arguments if a.role == "buffer"}
+        most = self.block.value_bytes
+        self.small_values = tuple(i for i in self.block.values if sizes[i] <= most)
         self.max_threads_per_threadgroup: int = metadata["max_threads"]
         self.thread_execution_width = SIMDGROUP
         self.static_threadgroup_memory_length: int = metadata["static_memory"]
@@ -67,15 +78,20 @@ class CudaExecutable:
         self.uses_log: bool = metadata["uses_log"]
         self.asked_bytes: int = metadata["asked_bytes"]
         self._telling = threading.Lock()
-        self._functions: dict[tuple[int, int], driver.Function] = {}
-        self._loaded: dict[tuple[int, int], driver.Function] = {}
+        self._functions: dict[tuple[int, int, bool], driver.Function] = {}
+        self._loaded: dict[tuple[int, int, bool], driver.Function] = {}
         self._shapes: dict[tuple[Sizes, Sizes], tuple[bytes, Sizes, int]] = {}
         self._ready: dict[tuple[Any, ...], ReadyLaunch] = {}
         self.written: dict[int, bytes] = {}  # the shape that stands in each block of arguments
 
     @property
+    def texts(self) -> list[str]:
+        """The PTX for any launch; then that for usual ones, where it has code of its own."""
+        return zlib.decompress(self.payload).decode().split(SEPARATOR)
+
+    @property
     def ptx(self) -> str:
-        return zlib.decompress(self.payload).decode()
+        return self.texts[0]
 
     def launch(
         self,
@@ -89,10 +105,11 @@ class CudaExecutable:
         """Queues a dispatch on the current stream of a device. `buffers` is the address of the
         kernel's block of arguments, whose shape is filled in here; `workers` is the device."""
         stream = driver.current(workers)
-        key = (threads, group_size, buffers, stream, workers)
+        place, by_value = (threads, group_size, buffers, stream, workers), self.has_values(buffers)
+        key = (*place, by_value)
         ready = self._ready.get(key) if not threadgroup_memory else None
         if ready is None:
-            ready = self.prepared(*key, threadgroup_memory or {})
+            ready = self.prepared(*place, threadgroup_memory or {}, by_value=by_value)
             if not threadgroup_memory:
                 if len(self._ready) >= _KEPT_SHAPES:
                     self._ready.clear()
@@ -100,9 +117,15 @@ class CudaExecutable:
         if self.written.get(buffers) is not ready.words:
             self.write_shape(buffers, ready)
         if self.uses_log:
-            self._run_and_tell(ready, stream, key)
+            self._run_and_tell(ready, stream, place)
         else:
             ready.queue()
+
+    def has_values(self, buffers: int) -> bool:
+        """Whether constants that fit a block of arguments are in it, instead of their addresses."""
+        start = buffers + self.block.addresses_at
+        addresses = (ctypes.c_uint64 * max(self.block.buffers, 1)).from_address(start)
+        return not any(addresses[index] for index in self.small_values)
 
     def write_shape(self, buffers: int, ready: ReadyLaunch) -> None:
         """The shape of a launch goes to its block of arguments."""
@@ -137,8 +160,11 @@ class CudaExecutable:
         stream: int,
         device: int,
         arrays: dict[int, int],
+        *,
+        by_value: bool,
     ) -> ReadyLaunch:
-        """A launch whose block of arguments lacks nothing but its shape."""
+        """A launch whose block of arguments lacks nothing but its shape. `by_value`: constants that
+        fit the block are in it."""
         shape = self._shapes.get((threads, group_size))
         if shape is None:
             if len(self._shapes) >= _KEPT_SHAPES:
@@ -146,9 +172,10 @@ class CudaExecutable:
             shape = self._shapes[threads, group_size] = self._new_shape(threads, group_size)
         words, groups, width = shape
         memory = self._place_arrays(buffers, arrays) if arrays else self.asked_bytes
-        function = self._functions.get((device, width))
+        key = (device, width, by_value and _is_whole(threads, group_size))
+        function = self._functions.get(key)
         if function is None:
-            function = self._functions[device, width] = self._load(device, width)
+            function = self._functions[key] = self._load(*key)
         put = function.prepared(groups, width, memory, stream, buffers)
         return ReadyLaunch(words, put, function)
 
@@ -171,35 +198,36 @@ class CudaExecutable:
         driver.write(buffers + self.block.arrays_at, struct.pack(f"<{len(starts)}I", *starts))
         return end
 
-    def _load(self, device: int, width: int) -> driver.Function:
+    def _load(self, device: int, width: int, usual: bool) -> driver.Function:
         """The kernel's code for threadgroups of some width: with as many registers as it likes, or
         with fewer where a threadgroup needs that, or where two could then be in flight. A kernel
         that says how many threads it can have at most has registers for so many, and no fewer."""
         declared = self.max_threads_per_threadgroup
         tells = driver.REGISTERS // declared <= _MOST_REGISTERS and declared < MAX_GROUP_SIZE
-        chosen = self._loaded_for(device, declared if tells else 0)
+        chosen = self._loaded_for(device, declared if tells else 0, usual)
         dealt = -(-width // _DEALT) * _DEALT
         if width > chosen.max_threads:
-            chosen = self._loaded_for(device, dealt)
+            chosen = self._loaded_for(device, dealt, usual)
             if width > chosen.max_threads:
                 raise LimitError(f"{self.name}: no code for threadgroups of {width} threads")
         alone = 2 * width * chosen.registers > driver.REGISTERS
         if tells:
             return chosen
         if alone and width >= _WIDE and 2 * width <= driver.REGISTERS // _FEWEST_REGISTERS:
-            together = self._loaded_for(device, 2 * dealt)
+            together = self._loaded_for(device, 2 * dealt, usual)
             if together.local_bytes - chosen.local_bytes <= _FEW_SPILLED:
                 return together
         return chosen
 
-    def _loaded_for(self, device: int, threads: int) -> driver.Function:
+    def _loaded_for(self, device: int, threads: int, usual: bool) -> driver.Function:
         """The code of which so many threads fit a multiprocessor; 0 leaves the number open."""
-        function = self._loaded.get((device, threads))
+        function = self._loaded.get((device, threads, usual))
         if function is None:
-            function = driver.load(self.ptx, self.name, device, threads=threads)
+            text = self.texts[-1 if usual else 0]
+            function = driver.load(text, self.name, device, threads=threads)
             if self.metadata["watched"]:
                 seconds = settings.TIME_LIMIT.value() or _NO_LIMIT
                 place, _ = function.variable(watch.TIME_LIMIT)
                 driver.store(place, struct.pack("<q", int(seconds * 1e9)))
-            self._loaded[device, threads] = function
+            self._loaded[device, threads, usual] = function
         return function

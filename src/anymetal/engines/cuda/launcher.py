@@ -16,7 +16,8 @@ Queue = Callable[[], int]
 
 
 class Launch(NamedTuple):
-    """One launch: `arguments` is the address of the kernel's one argument."""
+    """One launch: `arguments` is the address of the kernel's one argument. `early`: the kernel may
+    be started before the one in front of it has ended (early.py)."""
 
     function: int
     groups: tuple[int, int, int]
@@ -24,6 +25,21 @@ class Launch(NamedTuple):
     memory: int
     stream: int
     arguments: int
+    early: bool
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute, whose value is a union of 64 bytes."""
+
+    _fields_ = (
+        ("id", ctypes.c_uint),
+        ("_padding", ctypes.c_uint),
+        ("value", ctypes.c_int),
+        ("_rest", ctypes.c_char * 60),
+    )
+
+
+_MAY_START_EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 
 
 class _Configuration(ctypes.Structure):
@@ -34,7 +50,7 @@ class _Configuration(ctypes.Structure):
         *((f"block_{axis}", ctypes.c_uint) for axis in "xyz"),
         ("memory", ctypes.c_uint),
         ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
         ("attribute_count", ctypes.c_uint),
     )
 
@@ -50,6 +66,9 @@ def bindings() -> Any:
 
 def by_ctypes(launch: Launch, library: ctypes.CDLL) -> Queue:
     where = _Configuration(*launch.groups, launch.width, 1, 1, launch.memory, launch.stream)
+    if launch.early:
+        where.attributes = ctypes.pointer(_Attribute(id=_MAY_START_EARLY, value=1))
+        where.attribute_count = 1
     arguments = (
         ctypes.byref(where),
         ctypes.c_void_p(launch.function),
@@ -65,6 +84,11 @@ def by_bindings(launch: Launch, driver: Any) -> Queue:
     where.blockDimX, where.blockDimY, where.blockDimZ = launch.width, 1, 1
     where.sharedMemBytes = launch.memory
     where.hStream = driver.CUstream(launch.stream)
+    if launch.early:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID(_MAY_START_EARLY)
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        where.attrs, where.numAttrs = [attribute], 1
     function, queue = driver.CUfunction(launch.function), driver.cuLaunchKernelEx
     place = ctypes.c_uint64(launch.arguments)
 

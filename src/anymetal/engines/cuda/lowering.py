@@ -11,7 +11,7 @@ from anymetal.engines.cuda.block import Block, block_of
 from anymetal.engines.cuda.matrices import has_products
 from anymetal.engines.cuda.messages import BUFFER
 from anymetal.engines.cuda.read_only import mark_read_only_loads
-from anymetal.engines.cuda.target import AS_TILES, ENTRY, PLACE_OF_ASKED
+from anymetal.engines.cuda.target import AS_TILES, ENTRY, IS_USUAL, PLACE_OF_ASKED
 from anymetal.engines.cuda.unroll import unroll_loops_over_arrays
 from anymetal.engines.cuda.vectors import copy_whole_vectors
 from anymetal.engines.cuda.watch import watch_loops
@@ -28,9 +28,9 @@ MAX_THREADGROUP_BYTES = 32 * 1024
 _SHARED = re.compile(r"@_ZN9am_sharedILj\d+ELm(?P<size>\d+)E")
 
 
-def lower(module: Module, program: Program) -> dict[str, Any]:
+def lower(module: Module, program: Program, *, usual: bool) -> dict[str, Any]:
     """Answers the headers' questions, defines arithmetic as other engines do; returns the
-    executable's metadata."""
+    executable's metadata. `usual`: the code is for usual launches alone (anymetal/block.h)."""
     function = module.function(ENTRY)
     _refuse_calls(module)
     static_memory = sum(_shared_bytes(name) for name in module.globals)
@@ -50,7 +50,8 @@ def lower(module: Module, program: Program) -> dict[str, Any]:
         "asked_bytes": _asked_bytes(function),
     }
     # What threads ask for comes before all else in the memory that a launch sets aside.
-    _answer(module, {AS_TILES: boolean(has_products(function)), PLACE_OF_ASKED: i32(0)})
+    answers = {AS_TILES: boolean(has_products(function)), PLACE_OF_ASKED: i32(0)}
+    _answer(module, {**answers, IS_USUAL: boolean(usual)})
     read_only = {
         argument.index
         for argument in program.arguments

@@ -9,6 +9,7 @@ from anymetal.engines.cuda.banks import rows_share_banks, spread_over_banks
 from anymetal.engines.cuda.bytes import take_bytes
 from anymetal.engines.cuda.catch_up import catch_up
 from anymetal.engines.cuda.copies import copy_by_themselves
+from anymetal.engines.cuda.early import wait_at_the_start
 from anymetal.engines.cuda.keeping import keep_what_is_read
 from anymetal.engines.cuda.masks import count_lanes, wait_behind_loose_loops
 from anymetal.engines.cuda.matrices import CALLS, lower_matrices
@@ -25,10 +26,12 @@ def _initialise() -> None:
     llvm.initialize_all_asmprinters()
 
 
-def _unrolled(ir: str, machine: llvm.TargetMachine) -> tuple[str, set[int]]:
+def _unrolled(ir: str, machine: llvm.TargetMachine, *, usual: bool) -> tuple[str, set[int]]:
     """Marked loops are unrolled first. A mark that is left goes: LLVM would complain of it. With
     it comes what `lower_matrices` returns."""
     manager = llvm.create_new_module_pass_manager()
+    if usual:
+        manager.add_sccp_pass()  # the branch at which lanes ended that are not there is gone
     manager.add_sroa_pass()
     manager.add_loop_rotate_pass()
     manager.add_loop_unroll_pass()
@@ -41,10 +44,10 @@ def _unrolled(ir: str, machine: llvm.TargetMachine) -> tuple[str, set[int]]:
         text = str(module)
     for mark in ("full", "enable"):
         text = text.replace(f'!"llvm.loop.unroll.{mark}"', '!"anymetal.loop"')
-    return _with_lanes(text)
+    return _with_lanes(text, usual=usual)
 
 
-def _with_lanes(text: str) -> tuple[str, set[int]]:
+def _with_lanes(text: str, *, usual: bool) -> tuple[str, set[int]]:
     """What is better known once loops are unrolled: matrices, and who takes part in collectives."""
     has_matrices = any(f"@{call}(" in text for call in CALLS)
     if not has_matrices and f"@{HERE}(" not in text:
@@ -53,7 +56,7 @@ def _with_lanes(text: str) -> tuple[str, set[int]]:
     function = module.function(ENTRY)
     distances = lower_matrices(module, function) if has_matrices else set()
     count_lanes(module, function, catch_up(module, function))
-    name_all_lanes(function)
+    name_all_lanes(function, whole=usual)
     wait_behind_loose_loops(module, function)
     return str(module), distances
 
@@ -62,14 +65,15 @@ def _options() -> llvm.PipelineTuningOptions:
     return llvm.create_pipeline_tuning_options(speed_level=3)
 
 
-def ptx(ir: str, processor: str) -> str:
-    """The PTX of a module whose one visible function is the kernel."""
+def ptx(ir: str, processor: str, *, usual: bool) -> str:
+    """The PTX of a module whose one visible function is the kernel; `usual`: for usual launches
+    alone (anymetal/block.h)."""
     with jit.LOCK:
         _initialise()
         machine = llvm.Target.from_triple(TRIPLE).create_target_machine(
             cpu=processor, features=f"+{PTX_VERSION}", opt=3
         )
-        unrolled, row_distances = _unrolled(ir, machine)
+        unrolled, row_distances = _unrolled(ir, machine, usual=usual)
         with opened(unrolled) as module:
             for function in module.functions:
                 if not function.is_declaration and function.name != ENTRY:
@@ -79,4 +83,4 @@ def ptx(ir: str, processor: str) -> str:
             text = take_bytes(copy_by_themselves(str(machine.emit_assembly(module))))
     if any(map(rows_share_banks, row_distances)):
         text = spread_over_banks(text)
-    return keep_what_is_read(text)
+    return wait_at_the_start(keep_what_is_read(text), processor)

@@ -10,7 +10,8 @@ from anymetal.machine import layout
 from anymetal.nouns import EntryPoint, Parameter, Target
 
 ENTRY = "am_entry"
-AS_TILES, PLACE_OF_ASKED = QUESTIONS = ("am_lanes_as_tiles", "am_place_of_asked")
+QUESTIONS = ("am_lanes_as_tiles", "am_place_of_asked", "am_is_usual")
+AS_TILES, PLACE_OF_ASKED, IS_USUAL = QUESTIONS
 TRIPLE = "nvptx64-nvidia-cuda"
 PTX_VERSION = "ptx80"
 

@@ -27,8 +27,9 @@ _NEVER = "poison"  # a value that nobody uses
 _END = ""  # stands behind every block that ends the function
 
 
-def name_all_lanes(function: Function) -> None:
-    """Rewrites the collectives of blocks that all lanes run together."""
+def name_all_lanes(function: Function, *, whole: bool = False) -> None:
+    """Rewrites the collectives of blocks that all lanes run together. `whole`: no simdgroup begins
+    with fewer than 32 lanes."""
     asked = {i.result for i in function.calls(HERE)}
     if not asked:
         return
@@ -45,8 +46,22 @@ def name_all_lanes(function: Function) -> None:
         block.instructions = [
             i for i in block.instructions if i.result not in asked or i.result in used
         ]
+    if whole:
+        _answer_where_none_is_missing(function, lanes.apart | lanes.missing)
     if lanes.start is not None:
         _copy_for_whole_simdgroups(function, lanes.start, lanes.apart | lanes.fewer)
+
+
+def _answer_where_none_is_missing(function: Function, elsewhere: set[str]) -> None:
+    known: set[str | None] = set()
+    for block in function.blocks:
+        if block.label not in elsewhere:
+            known |= {i.result for i in block.instructions if i.callee == HERE}
+            block.instructions = [i for i in block.instructions if i.callee != HERE]
+    for instruction in function.instructions():
+        for place, operand in enumerate(instruction.operands):
+            if operand.text in known:
+                instruction.set_operand(place, EVERYONE)
 
 
 def _copy_for_whole_simdgroups(function: Function, start: str, apart: set[str]) -> None:
@@ -126,9 +141,9 @@ def _place_of_lanes(instruction: Instruction) -> int | None:
 
 class Lanes:
     """Which values may differ between the lanes of a simdgroup (`differing`), and which blocks may
-    be run by a part of them (`apart`); where all lanes `start` that are there, and the blocks that
-    `fewer` may reach; the `graph` without ways that end at once, and where all ways from a block
-    are `meeting` again."""
+    be run by a part of them (`apart`); where all lanes `start` that are there, the blocks that
+    `fewer` may reach, and those where any may be `missing`, since single lanes end before; the
+    `graph` without ways that end at once, and where all ways from a block are `meeting` again."""
 
     def __init__(self, function: Function) -> None:
         self._parameters = {parameter.name for parameter in function.parameters}
@@ -162,6 +177,7 @@ class Lanes:
         elif len(behind) == 1 and predecessors(graph)[behind[0]] == first:
             self.start = None if behind[0] in self.apart else behind[0]
         self.fewer = set().union(*(after[label] for label in ending if label not in first))
+        self.missing = set().union(*after.values())
 
     def _spread(self, waiting: list[str]) -> None:
         """From values that differ to those that are made of them, or depend on a branch on them."""

@@ -267,6 +267,7 @@ template <typename T, typename N, uint width>
   template [[host_name(text)]] [[kernel]] decltype(__VA_ARGS__) __VA_ARGS__;
 #define FORWARD(name, N, residual, word, width, T)                                                 \
   NORM_INSTANCE(#name "_single_simdgroup_16_" word #T, norm_held<T, N, residual, true, 16, width>) \
+  NORM_INSTANCE(#name "_single_group_8_" word #T, norm_held<T, N, residual, false, 8, width>)      \
   NORM_INSTANCE(#name "_single_group_16_" word #T, norm_held<T, N, residual, false, 16, width>)    \
   NORM_INSTANCE(#name "_single_group_32_" word #T, norm_held<T, N, residual, false, 32, width>)    \
   NORM_INSTANCE(#name "_looped_" word #T, norm_looped<T, N, residual, width>)                      \
@@ -291,6 +292,8 @@ template <typename T, typename N, uint width>
 #define WHOLE(name, N, held, word, width, T) \
   NORM_INSTANCE(#name "_whole_" #held "_" word #T, norm_whole<T, N, held, width>)
 #define WHOLE_OF_TYPE(word, width, T)          \
+  WHOLE(rms_norm, Rms, 8, word, width, T)      \
+  WHOLE(layer_norm, Layer, 8, word, width, T)  \
   WHOLE(rms_norm, Rms, 16, word, width, T)     \
   WHOLE(rms_norm, Rms, 32, word, width, T)     \
   WHOLE(layer_norm, Layer, 16, word, width, T) \

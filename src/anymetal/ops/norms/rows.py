@@ -97,11 +97,14 @@ class Norm:
         """The rung of the ladder for rows of a tensor of this dtype and device."""
         rows, columns = self.sizes.rows, self.sizes.columns
         plan = plan_rows(self.operator, tensor, rows, columns, lambda choice: choice.values["held"])
-        values = plan.choice.values
-        if plan.strategy != "single_group" or columns > values.get("short_columns", 0):
+        values, most = plan.choice.values, plan.choice.group_size
+        if plan.strategy != "single_group" or "least_held" not in values:
             return plan
-        choice = replace(plan.choice, values={**values, "held": values["short_held"]})
-        return replace(plan, choice=choice, team=team_of(columns, values["short_held"]))
+        held = values["least_held"]
+        while held < values["held"] and team_of(columns, held) > most:
+            held *= 2
+        choice = replace(plan.choice, values={**values, "held": held})
+        return replace(plan, choice=choice, team=team_of(columns, held))
 
     def _width(
         self, widest: int, plan: Plan, rows: list[DenseRows], parameters: list[Optional]

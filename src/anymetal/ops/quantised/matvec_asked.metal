@@ -100,10 +100,25 @@ struct Factors {
   }
 };
 
-// What a lane needs to know of a block's activations: their sum over the two chunks whose sums of
-// products it has, and what takes the factor back.
-struct Staged {
+// A lane's activations of a block as halves; their sum over the two chunks whose sums of products
+// the lane has, and what takes the factor back.
+struct Scaled {
+  uint4 pairs;
   float sum, back;
+
+  void store(Window window, Share share) const thread {
+    const uint cell = share.place / 2 * 8 + (share.place + 1) % 2;
+    const uint row = Window::row_of(share.half_of_words(), 0);
+    threadgroup uint* to = reinterpret_cast<threadgroup uint*>(window.halves + cell * Window::cell +
+                                                               row * Window::row);
+    to += share.quarter % 4;
+#pragma unroll
+    for (uint j = 0; j < 4; ++j) {
+      threadgroup uint* row = to + Window::row_of(0, j) * Window::row / 2;
+      row[0] = pairs[j] & 0xffffu;
+      row[Window::cell] = pairs[j] & 0xffff0000u;
+    }
+  }
 };
 
 inline float of_lane(float value, uint lane) { return simd_shuffle(value, ushort(lane)); }
@@ -119,30 +134,18 @@ inline float sum_of_chunks(float low, float high, uint lane) {
 }
 
 template <typename T>
-inline Staged stage(Window window, thread const Loaded& loaded, Share share, uint lane, uint zero) {
+inline Scaled scaled(thread const Loaded& loaded, uint lane, uint zero) {
   // Single words, of which a compiler takes halves more easily than of what was loaded at once.
   const uint4 words = forgotten(uint4(loaded.low, loaded.high), zero);
   float4 low = floats<T>(words.xy), high = floats<T>(words.zw);
   const Factors factors(largest_of(fast::max(abs(low), abs(high))));
   low *= factors.there;
   high *= factors.there;
-  const uint cell = share.place / 2 * 8 + (share.place + 1) % 2;
-  threadgroup uint* to = reinterpret_cast<threadgroup uint*>(
-      window.halves + cell * Window::cell + Window::row_of(share.half_of_words(), 0) * Window::row);
-  to += share.quarter % 4;
   uint4 pairs;
 #pragma unroll
   for (uint j = 0; j < 4; ++j) pairs[j] = as_type<uint>(half2(float2(low[j], high[j])));
-  pairs = forgotten(pairs, zero);
-  simdgroup_barrier(mem_flags::mem_threadgroup);
-#pragma unroll
-  for (uint j = 0; j < 4; ++j) {
-    threadgroup uint* row = to + Window::row_of(0, j) * Window::row / 2;
-    row[0] = pairs[j] & 0xffffu;
-    row[Window::cell] = pairs[j] & 0xffff0000u;
-  }
-  simdgroup_barrier(mem_flags::mem_threadgroup);
-  return {sum_of_chunks(sum_of(low), sum_of(high), lane), factors.back};
+  const float sum = sum_of_chunks(sum_of(low), sum_of(high), lane);
+  return {forgotten(pairs, zero), sum, factors.back};
 }
 
 // --- products ------------------------------------------------------------------------------------
@@ -166,17 +169,20 @@ struct Rights {
   }
 };
 
-// Sums of two rows of W: over bytes, and over 16 times the upper codes.
+// Sums of two rows of W: over bytes, and over 16 times the upper codes; each in two parts, since a
+// product waits for the sum that it is added to.
 struct Sums {
-  simdgroup_float8x8 of[2][2];
+  simdgroup_float8x8 of[2][2][2];
 
   // A code of 8 stands for 0.
   explicit Sums(float sum) {
     const float start = sum * (-8 * code_unit);
 #pragma unroll
     for (uint r = 0; r < 2; ++r) {
-      of[0][r].thread_elements() = float2(start);
-      of[1][r] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+      of[0][0][r].thread_elements() = float2(start);
+      of[0][1][r] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+      of[1][0][r] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+      of[1][1][r] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
     }
   }
   void add(thread const Words& words, thread const Rights& rights, uint i, uint h) thread {
@@ -186,18 +192,49 @@ struct Sums {
       for (uint r = 0; r < 2; ++r) {
         simdgroup_half8x8 left;
         left.thread_elements() = words.pair(r, i, h, j);
-        simdgroup_multiply_accumulate(of[i % 2][r], left, rights.of[i][h][j], of[i % 2][r]);
+        thread simdgroup_float8x8& sum = of[i % 2][h][r];
+        simdgroup_multiply_accumulate(sum, left, rights.of[i][h][j], sum);
       }
   }
+  float2 both(uint kind, uint r) const thread {
+    return of[kind][0][r].thread_elements() + of[kind][1][r].thread_elements();
+  }
   float result(uint r) const thread {
-    const float2 upper = of[1][r].thread_elements();
-    return fma(upper[0], 1.0f / 16, of[0][r].thread_elements()[0] - upper[1]);
+    const float2 upper = both(1, r);
+    return fma(upper[0], 1.0f / 16, both(0, r)[0] - upper[1]);
   }
 };
 
 // --- weights -------------------------------------------------------------------------------------
 
-// Where a lane's rows of a tile begin: words, and the scales of the group that it sums.
+// Scales of a row's next four blocks, of which each of its four lanes has those of one.
+template <typename S, uint groups>
+struct Scales {
+  static constexpr constant uint blocks = 4;
+  uint2 words;  // of two scales each; with two groups a block, the second is not used
+
+  void load(device const S* from) thread {
+    if constexpr (groups == 4)
+      words = *reinterpret_cast<device const uint2*>(from);
+    else
+      words.x = *reinterpret_cast<device const uint*>(from);
+  }
+  // `holder` is the lane that has those of the block.
+  float of_group(uint group, ushort holder) const thread {
+    uint pair = simd_shuffle(words.x, holder);
+    if constexpr (groups == 4) {
+      const uint upper = simd_shuffle(words.y, holder);
+      pair = group < 2 ? pair : upper;
+    }
+    const auto two = as_type<vec<S, 2>>(pair);
+    return float(group % 2 == 0 ? two.x : two.y);
+  }
+  static ushort holder(uint lane, uint block) {
+    return ushort((lane & 22) | (block & 1) | (block & 2) << 2);
+  }
+};
+
+// Where a lane's rows of a tile begin: words, scales, and the offset of the group that it sums.
 template <typename S, typename Offset, uint slots, uint threads>
 struct Rows {
   using Queue = Asked<slots, threads>;
@@ -226,7 +263,6 @@ struct Rows {
 #pragma unroll
     for (uint r = 0; r < 2; ++r) {
       words[r] += places;
-      scales[r] += groups;
       offsets[r] += groups;
     }
   }
@@ -252,8 +288,9 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
   using Offset = typename Kind::template Offset<S>;
   using OfTile = Rows<S, Offset, tiles * ahead * slots_of_tile, simdgroups * 32>;
   constexpr uint groups = Packed<4>::chunks / chunks;  // of a block
+  using OfBlocks = Scales<S, groups>;
   constexpr uint rows_of_threadgroup = tiles * rows_of_tile;
-  constexpr uint at_once = ahead < 2 ? 2 : ahead;  // blocks of a turn
+  constexpr uint at_once = ahead;  // blocks of a turn
   static_assert(rows_of_threadgroup * 16 <= Window::size * 2, "results of a simdgroup");
   threadgroup uint4 memory[simdgroups * Window::vectors];
   const Window window = {reinterpret_cast<threadgroup half*>(memory) + simd * Window::size};
@@ -279,7 +316,7 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
   const uint quarter = at.column / 2;
   const uint own_group = (quarter % 2 * 2 + quarter / 2) * 2 / chunks;
   OfTile rows[tiles];
-  S factors[ahead][tiles][2];
+  OfBlocks factors[tiles][2];
 #pragma unroll
   for (uint t = 0; t < tiles; ++t) {
     // Past the last row, the last one is read again, and its result dropped.
@@ -289,7 +326,7 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
 #pragma unroll
     for (uint r = 0; r < 2; ++r) {
       rows[t].words[r] = words + begin[r] * 32 + at.column * 2;
-      rows[t].scales[r] = scales + begin[r] * groups + own_group;
+      rows[t].scales[r] = scales + begin[r] * groups;
       rows[t].offsets[r] = offsets + begin[r] * groups + own_group;
     }
   }
@@ -299,11 +336,14 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
     for (uint t = 0; t < tiles; ++t) {
       if (u == 0 || u < count) {
         rows[t].ask((u * tiles + t) * slots_of_tile, u * 32);
-#pragma unroll
-        for (uint r = 0; r < 2; ++r) factors[u][t][r] = rows[t].scales[r][u * groups];
       }
       OfTile::Queue::close();
     }
+#pragma unroll
+  for (uint t = 0; t < tiles; ++t)
+#pragma unroll
+    for (uint r = 0; r < 2; ++r)
+      factors[t][r].load(rows[t].scales[r] + min(quarter, count - 1) * groups);
   window.clear(lane);
 
   float totals[tiles][2] = {};
@@ -313,24 +353,32 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
     for (uint n = 0; n < at_once; ++n) {
       const uint block = from + n, u = n % ahead;
       if (n > 0 && block >= count) break;
-      const Staged staged = stage<T>(window, loaded, share, lane, zero);
+      const Scaled staged = scaled<T>(loaded, lane, zero);
+      simdgroup_barrier(mem_flags::mem_threadgroup);
+      staged.store(window, share);
+      // Between barriers, lest a compiler loads them when they are needed.
       if (block + 1 < count) loaded.load(own + (n + 1) * block_columns);
+      simdgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
+      const ushort holder = OfBlocks::holder(lane, block);
+      const bool is_last = block % OfBlocks::blocks == OfBlocks::blocks - 1 && block + 1 < count;
       const Rights rights(window);
 #pragma unroll
       for (uint t = 0; t < tiles; ++t) {
         OfTile::Queue::await(ahead * tiles - 1);
         const uint slot = (u * tiles + t) * slots_of_tile;
         const Words taken = rows[t].take(slot, n * 32);
-        const float scale[2] = {float(factors[u][t][0]), float(factors[u][t][1])};
-        if (block + ahead < count) {
-          rows[t].ask(slot, (n + ahead) * 32);
-#pragma unroll
-          for (uint r = 0; r < 2; ++r) factors[u][t][r] = rows[t].scales[r][(n + ahead) * groups];
-        }
+        if (block + ahead < count) rows[t].ask(slot, (n + ahead) * 32);
         OfTile::Queue::close();
+        float scale[2];
+#pragma unroll
+        for (uint r = 0; r < 2; ++r) {
+          scale[r] = factors[t][r].of_group(own_group, holder);
+          if (is_last)
+            factors[t][r].load(rows[t].scales[r] + min(block + 1 + quarter, count - 1) * groups);
+        }
         Sums sums(staged.sum);
 #pragma unroll
-        for (uint n = 0; n < 8; ++n) sums.add(taken, rights, n % 4, n / 4);
+        for (uint n = 0; n < 8; ++n) sums.add(taken, rights, n / 2, n % 2);
 #pragma unroll
         for (uint r = 0; r < 2; ++r) {
           totals[t][r] = fma(sums.result(r) * scale[r], staged.back, totals[t][r]);
@@ -348,23 +396,22 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
     for (uint t = 0; t < tiles; ++t) rows[t].advance(at_once * 32, at_once * groups);
   } while (from < count);
 
-  // Of the four lanes of a row side by side.
-  threadgroup float* parts = reinterpret_cast<threadgroup float*>(memory);
-  threadgroup_barrier(mem_flags::mem_threadgroup);
+  // Of the four lanes of a row side by side, each simdgroup's where its activations were.
+  threadgroup float4* parts = reinterpret_cast<threadgroup float4*>(memory);
+  simdgroup_barrier(mem_flags::mem_threadgroup);
 #pragma unroll
   for (uint t = 0; t < tiles; ++t)
 #pragma unroll
     for (uint r = 0; r < 2; ++r) {
-      const uint row = simd * rows_of_threadgroup + t * rows_of_tile + r * 8 + at.row;
-      parts[row * 4 + quarter] = is_needed ? totals[t][r] : 0.0f;
+      const uint row = simd * Window::vectors + t * rows_of_tile + r * 8 + at.row;
+      reinterpret_cast<threadgroup float*>(parts + row)[quarter] = is_needed ? totals[t][r] : 0.0f;
     }
   threadgroup_barrier(mem_flags::mem_threadgroup);
   const uint row = group.x * rows_of_threadgroup + in_group;
   if (in_group < rows_of_threadgroup && row < numbers.rows) {
     float4 four = 0.0f;
 #pragma unroll
-    for (uint i = 0; i < simdgroups; ++i)
-      four += reinterpret_cast<threadgroup float4*>(parts)[i * rows_of_threadgroup + in_group];
+    for (uint i = 0; i < simdgroups; ++i) four += parts[i * Window::vectors + in_group];
     float total = sum_of(four) * (Factors::rest);
     if (numbers.has_bias) total += float(bias[row]);
     y[group.y * numbers.rows + row] = T(activated(numbers.activation, total));

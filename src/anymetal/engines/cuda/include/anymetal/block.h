@@ -15,6 +15,10 @@ struct am_block {
   } values[Values ? Values : 1];
 };
 
+// Whether the code is for usual launches alone: all threadgroups are whole, and made of whole
+// simdgroups; constants that fit the block are values. The engine answers.
+extern "C" __attribute__((const)) bool am_is_usual();
+
 typedef __attribute__((address_space(1))) void* am_global;
 
 AM_INLINE void* am_address(unsigned long address) { return (void*)(am_global)address; }
@@ -57,7 +61,8 @@ struct am_constant<const T&> {
     if constexpr (sizeof(T) > ValueBytes)
       return *static_cast<const T*>(am_address(address));
     else
-      return address ? am_read<T>(address) : T(*reinterpret_cast<const T*>(value));
+      return !am_is_usual() && address ? am_read<T>(address)
+                                       : T(*reinterpret_cast<const T*>(value));
   }
 };
 
@@ -78,7 +83,7 @@ AM_INLINE bool am_start(const Block& block, am_group& group, am_thread& self) {
     group.groups[i] = groups[i];
     group.grid[i] = block.grid[i];
     group.nominal_size[i] = nominal;
-    group.size[i] = left < nominal ? left : nominal;
+    group.size[i] = am_is_usual() || left >= nominal ? nominal : left;
   }
   group.threads = group.size[0] * group.size[1] * group.size[2];
   group.simdgroups = (group.threads + 31) / 32;
@@ -96,5 +101,5 @@ AM_INLINE bool am_start(const Block& block, am_group& group, am_thread& self) {
     self.position[1] = row % group.size[1];
     self.position[2] = row / group.size[1];
   }
-  return self.index < group.threads;
+  return am_is_usual() || self.index < group.threads;
 }
