@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._functorch.config
 
 from anymetal import compile_shader
 from anymetal.linalg import LinAlgError
@@ -95,7 +96,7 @@ def measured(row: Row, flush: torch.Tensor, *, triton: bool) -> str:
     if not scale:
         unit, digits = "ms", 3
     ratios = [
-        f"{times[who] / times['ours']:.2f}" if who in times else ""
+        f"{times[who] / times['ours']:.3f}" if who in times else ""
         for who in ("torch", "triton", "copy", "read")
     ]
     said = f"{error:.1e}" if error >= 0 else ""
@@ -130,6 +131,8 @@ def launch_overhead() -> tuple[float, float]:
 
 def table(wanted: Sequence[Row], *, triton: bool) -> None:
     flush = torch.zeros(64 * 2**20, device="cuda")
+    # A gradient is asked for many times, and its inputs must be there each time.
+    torch._functorch.config.donated_buffer = False
     print(
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {platform.platform()}, ",
         end="",

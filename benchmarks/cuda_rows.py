@@ -117,7 +117,8 @@ def _backward(
         lambda draw: [draw.normal(*shapes[0]), *(draw.normal(*shape) for shape in shapes)],
         prepared(ours),
         prepared(theirs),
-        moved=lambda arguments, _: (2 + saved) * _size(arguments[0]),
+        lambda *arguments: prepared(torch.compile(theirs))(*arguments),
+        lambda arguments, _: (2 + saved) * _size(arguments[0]),
     )
 
 

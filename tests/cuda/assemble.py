@@ -39,25 +39,28 @@ class Assembled:
     said: str = ""
 
 
-def assemble(executable: CudaExecutable, processor: str) -> Assembled:
+def assemble(executable: CudaExecutable, processor: str, number: int = 0) -> Assembled:
+    """One of an executable's texts; the second is for usual launches."""
+    name = f"{executable.name}, usual launches" if number else executable.name
     (place,) = nvidia.__path__
     (assembler,) = Path(place).glob("cu*/bin/ptxas")
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "kernel.ptx").write_text(executable.texts[-1])
+        (Path(folder) / "kernel.ptx").write_text(executable.texts[number])
         command = [assembler, "-v", f"-arch={processor}", "kernel.ptx", "-o", "kernel.cubin"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        return Assembled(executable.name, said=done.stderr)
+        return Assembled(name, said=done.stderr)
     found = {part: re.search(pattern, done.stderr) for part, pattern in _PARTS.items()}
-    return Assembled(executable.name, **{p: int(m[1]) if m else 0 for p, m in found.items()})
+    return Assembled(name, **{p: int(m[1]) if m else 0 for p, m in found.items()})
 
 
 def main(path: Path, *, every: bool) -> int:
     bundle = read_bundle(path)
     processor = bundle.target.removeprefix("cuda-").replace("sm", "sm_")
     executables = [CudaExecutable(e.payload, e.note) for e in bundle.executables.values()]
+    texts = [(one, number) for one in executables for number in range(len(one.texts))]
     with ThreadPoolExecutor() as pool:
-        rows = list(pool.map(lambda one: assemble(one, processor), executables))
+        rows = list(pool.map(lambda text: assemble(text[0], processor, text[1]), texts))
     print("| kernel | registers | stack | spill stores | shared |\n|---|---|---|---|---|")
     for row in sorted(rows, key=lambda row: (-row.stores, -row.stack, row.name)):
         if every or row.stack:
@@ -68,8 +71,8 @@ def main(path: Path, *, every: bool) -> int:
     spilling = sum(row.stores > 0 for row in rows)
     kept = sum(row.stack > 0 for row in rows)
     print(
-        f"{len(rows)} kernels for {processor}: {len(refused)} refused, {spilling} spill, {kept}"
-        f" keep something in local memory, at most {max(row.registers for row in rows)} registers"
+        f"{len(executables)} kernels for {processor}, {len(rows)} texts: {len(refused)} refused,"
+        f" {spilling} spill, {kept} keep something in local memory, at most {max(row.registers for row in rows)} registers"
     )
     return bool(refused)
 

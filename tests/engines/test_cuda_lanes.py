@@ -189,6 +189,24 @@ def test_code_for_wide_threadgroups_has_registers_for_all(
     assert made._load(0, width, False).max_threads >= width
 
 
+@pytest.mark.parametrize(
+    ("registers", "width", "asked"),
+    [(118, 256, 512), (144, 256, 512), (128, 256, 0), (80, 256, 0), (64, 512, 0), (118, 128, 0)],
+)
+def test_two_threadgroups_of_a_multiprocessor_have_all_its_registers(
+    registers: int, width: int, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(ptx: str, name: str, device: int, *, threads: int) -> SimpleNamespace:
+        return SimpleNamespace(
+            registers=registers, max_threads=1024, local_bytes=0, threads=threads
+        )
+
+    made = Compiler(Source(SOURCE.replace("BODY", ""))).compile("lanes", {}, PLAIN, "cuda-sm80")
+    assert isinstance(made, CudaExecutable)
+    monkeypatch.setattr(driver, "load", load)
+    assert vars(made._load(0, width, True))["threads"] == asked
+
+
 @pytest.mark.parametrize(("limit", "asked"), [(512, 512), (256, 0), (1024, 0)])
 def test_limit_of_threads_decides_how_many_registers_there_are(
     limit: int, asked: int, monkeypatch: pytest.MonkeyPatch

@@ -134,6 +134,11 @@ class Function:
         return value.value
 
 
+def registers_of(threads: int) -> int:
+    """How many a thread can have where so many are on a multiprocessor, which deals in eights."""
+    return REGISTERS // threads // 8 * 8
+
+
 def load(ptx: str, name: str, device: int, *, threads: int = 0) -> Function:
     """The kernel of a PTX module, on a device. With `threads`, so few registers that a
     threadgroup can have that many."""
@@ -143,7 +148,7 @@ def load(ptx: str, name: str, device: int, *, threads: int = 0) -> Function:
         (_JIT_ERROR_LOG_BYTES, _LOG_BYTES),
     ]
     if threads:
-        options.append((_JIT_MAX_REGISTERS, REGISTERS // threads // 8 * 8))
+        options.append((_JIT_MAX_REGISTERS, registers_of(threads)))
     keys = (ctypes.c_int * len(options))(*(key for key, _ in options))
     values = (ctypes.c_void_p * len(options))(*(value for _, value in options))
     library, module, handle = _library(), ctypes.c_void_p(), ctypes.c_void_p()

@@ -200,8 +200,10 @@ class CudaExecutable:
 
     def _load(self, device: int, width: int, usual: bool) -> driver.Function:
         """The kernel's code for threadgroups of some width: with as many registers as it likes, or
-        with fewer where a threadgroup needs that, or where two could then be in flight. A kernel
-        that says how many threads it can have at most has registers for so many, and no fewer."""
+        with fewer where a threadgroup needs that, or where two could then be in flight. Where just
+        two are, it may have all of theirs: unasked, the assembler lets loads wait for each other
+        (attention of one query takes 118 where 128 are free). A kernel that says how many threads
+        it can have at most has registers for so many."""
         declared = self.max_threads_per_threadgroup
         tells = driver.REGISTERS // declared <= _MOST_REGISTERS and declared < MAX_GROUP_SIZE
         chosen = self._loaded_for(device, declared if tells else 0, usual)
@@ -210,10 +212,12 @@ class CudaExecutable:
             chosen = self._loaded_for(device, dealt, usual)
             if width > chosen.max_threads:
                 raise LimitError(f"{self.name}: no code for threadgroups of {width} threads")
-        alone = 2 * width * chosen.registers > driver.REGISTERS
         if tells:
             return chosen
-        if alone and width >= _WIDE and 2 * width <= driver.REGISTERS // _FEWEST_REGISTERS:
+        fitting = driver.REGISTERS // (width * chosen.registers)
+        has_all = chosen.registers == driver.registers_of(2 * dealt)
+        two = fitting < 2 or (fitting == 2 and not has_all)
+        if two and width >= _WIDE and 2 * width <= driver.REGISTERS // _FEWEST_REGISTERS:
             together = self._loaded_for(device, 2 * dealt, usual)
             if together.local_bytes - chosen.local_bytes <= _FEW_SPILLED:
                 return together

@@ -108,10 +108,9 @@ struct Scaled {
 
   void store(Window window, Share share) const thread {
     const uint cell = share.place / 2 * 8 + (share.place + 1) % 2;
-    const uint row = Window::row_of(share.half_of_words(), 0);
-    threadgroup uint* to = reinterpret_cast<threadgroup uint*>(window.halves + cell * Window::cell +
-                                                               row * Window::row);
-    to += share.quarter % 4;
+    const uint first = Window::row_of(share.half_of_words(), 0) * Window::row;
+    threadgroup half* begin = window.halves + cell * Window::cell + first;
+    threadgroup uint* to = reinterpret_cast<threadgroup uint*>(begin) + share.quarter % 4;
 #pragma unroll
     for (uint j = 0; j < 4; ++j) {
       threadgroup uint* row = to + Window::row_of(0, j) * Window::row / 2;
@@ -290,7 +289,6 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
   constexpr uint groups = Packed<4>::chunks / chunks;  // of a block
   using OfBlocks = Scales<S, groups>;
   constexpr uint rows_of_threadgroup = tiles * rows_of_tile;
-  constexpr uint at_once = ahead;  // blocks of a turn
   static_assert(rows_of_threadgroup * 16 <= Window::size * 2, "results of a simdgroup");
   threadgroup uint4 memory[simdgroups * Window::vectors];
   const Window window = {reinterpret_cast<threadgroup half*>(memory) + simd * Window::size};
@@ -334,9 +332,7 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
   for (uint u = 0; u < ahead; ++u)
 #pragma unroll
     for (uint t = 0; t < tiles; ++t) {
-      if (u == 0 || u < count) {
-        rows[t].ask((u * tiles + t) * slots_of_tile, u * 32);
-      }
+      if (u == 0 || u < count) rows[t].ask((u * tiles + t) * slots_of_tile, u * 32);
       OfTile::Queue::close();
     }
 #pragma unroll
@@ -350,8 +346,8 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
   uint from = 0;
   do {
 #pragma unroll
-    for (uint n = 0; n < at_once; ++n) {
-      const uint block = from + n, u = n % ahead;
+    for (uint n = 0; n < ahead; ++n) {
+      const uint block = from + n;
       if (n > 0 && block >= count) break;
       const Scaled staged = scaled<T>(loaded, lane, zero);
       simdgroup_barrier(mem_flags::mem_threadgroup);
@@ -360,12 +356,12 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
       if (block + 1 < count) loaded.load(own + (n + 1) * block_columns);
       simdgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
       const ushort holder = OfBlocks::holder(lane, block);
-      const bool is_last = block % OfBlocks::blocks == OfBlocks::blocks - 1 && block + 1 < count;
+      const bool needs_more = block % OfBlocks::blocks == OfBlocks::blocks - 1 && block + 1 < count;
       const Rights rights(window);
 #pragma unroll
       for (uint t = 0; t < tiles; ++t) {
         OfTile::Queue::await(ahead * tiles - 1);
-        const uint slot = (u * tiles + t) * slots_of_tile;
+        const uint slot = (n * tiles + t) * slots_of_tile;
         const Words taken = rows[t].take(slot, n * 32);
         if (block + ahead < count) rows[t].ask(slot, (n + ahead) * 32);
         OfTile::Queue::close();
@@ -373,7 +369,7 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
 #pragma unroll
         for (uint r = 0; r < 2; ++r) {
           scale[r] = factors[t][r].of_group(own_group, holder);
-          if (is_last)
+          if (needs_more)
             factors[t][r].load(rows[t].scales[r] + min(block + 1 + quarter, count - 1) * groups);
         }
         Sums sums(staged.sum);
@@ -390,10 +386,10 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
         }
       }
     }
-    from += at_once;
-    own += at_once * block_columns;
+    from += ahead;
+    own += ahead * block_columns;
 #pragma unroll
-    for (uint t = 0; t < tiles; ++t) rows[t].advance(at_once * 32, at_once * groups);
+    for (uint t = 0; t < tiles; ++t) rows[t].advance(ahead * 32, ahead * groups);
   } while (from < count);
 
   // Of the four lanes of a row side by side, each simdgroup's where its activations were.
