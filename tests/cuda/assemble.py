@@ -72,7 +72,8 @@ def main(path: Path, *, every: bool) -> int:
     kept = sum(row.stack > 0 for row in rows)
     print(
         f"{len(executables)} kernels for {processor}, {len(rows)} texts: {len(refused)} refused,"
-        f" {spilling} spill, {kept} keep something in local memory, at most {max(row.registers for row in rows)} registers"
+        f" {spilling} spill, {kept} keep something in local memory, at most"
+        f" {max(row.registers for row in rows)} registers"
     )
     return bool(refused)
 
