@@ -495,6 +495,18 @@ def test_structures_are_those_of_the_bindings() -> None:
     assert config.numAttrs == 1
 
 
+@pytest.mark.parametrize(("version", "can"), [(12020, False), (12030, True), (13000, True)])
+def test_drivers_that_cannot_record_early_launches_have_none(
+    version: int, can: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tell(found: Any) -> int:
+        found._obj.value = version
+        return 0
+
+    monkeypatch.setattr(driver, "_library", lambda: SimpleNamespace(cuDriverGetVersion=tell))
+    assert driver._can_start_early() == can
+
+
 @pytest.mark.parametrize(("processor", "waits"), [("sm80", False), ("sm90", True)])
 def test_kernels_wait_for_what_came_before_at_their_start(
     processor: str, waits: bool, tmp_path: Path

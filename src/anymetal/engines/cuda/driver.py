@@ -26,6 +26,7 @@ _MEMORY_OF_ALL = 48 * 1024  # that a launch may have without a word
 _JIT_MAX_REGISTERS, _JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES = 0, 5, 6  # CU_JIT_...
 REGISTERS = 65536  # of a multiprocessor, and so of a block
 _LOG_BYTES = 8192
+_EARLY_IN_GRAPHS = 12030  # CUDA 12.3
 _NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 _ASSERTED = 710  # CUDA_ERROR_ASSERT
 _NO_CONTEXT = (201, 3)  # CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_NOT_INITIALIZED
@@ -134,6 +135,13 @@ class Function:
         return value.value
 
 
+def _can_start_early() -> bool:
+    """Whether launches that may start early can be part of a CUDA graph, as torch records them."""
+    version = ctypes.c_int()
+    _check(_library().cuDriverGetVersion(ctypes.byref(version)))
+    return version.value >= _EARLY_IN_GRAPHS
+
+
 def registers_of(threads: int) -> int:
     """How many a thread can have where so many are on a multiprocessor, which deals in eights."""
     return REGISTERS // threads // 8 * 8
@@ -160,7 +168,7 @@ def load(ptx: str, name: str, device: int, *, threads: int = 0) -> Function:
         said = log.value.decode(errors="replace")
         raise EngineError(f"kernel '{name}' was not assembled: {_message(status)}\n{said}")
     _check(library.cuModuleGetFunction(ctypes.byref(handle), module, b"am_entry"))
-    return Function(module, handle, device, name, early=WAIT in ptx)
+    return Function(module, handle, device, name, early=WAIT in ptx and _can_start_early())
 
 
 def fill(address: int, size: int, stream: int) -> None:

@@ -27,7 +27,8 @@ class CudaEngine:
         the other, lanes must ask which of them are there."""
         module = parse(program.ir)
         collective = any(module.function(ENTRY).calls(HERE))
-        metadata = {**lower(module, program, usual=False), "engine": self.name}
+        metadata = lower(module, program, usual=False)
+        metadata |= {"engine": self.name, "has_usual": collective}
         texts = [ptx(str(module), self.processor, usual=False)]
         if collective:
             module = parse(program.ir)

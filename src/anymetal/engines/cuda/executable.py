@@ -77,6 +77,7 @@ class CudaExecutable:
         self.used_buffers = frozenset(metadata["used_buffers"])
         self.uses_log: bool = metadata["uses_log"]
         self.asked_bytes: int = metadata["asked_bytes"]
+        self._has_usual: bool = metadata["has_usual"]  # code of its own for usual launches
         self._telling = threading.Lock()
         self._functions: dict[tuple[int, int, bool], driver.Function] = {}
         self._loaded: dict[tuple[int, int, bool], driver.Function] = {}
@@ -172,7 +173,8 @@ class CudaExecutable:
             shape = self._shapes[threads, group_size] = self._new_shape(threads, group_size)
         words, groups, width = shape
         memory = self._place_arrays(buffers, arrays) if arrays else self.asked_bytes
-        key = (device, width, by_value and _is_whole(threads, group_size))
+        usual = self._has_usual and by_value and _is_whole(threads, group_size)
+        key = (device, width, usual)
         function = self._functions.get(key)
         if function is None:
             function = self._functions[key] = self._load(*key)
