@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import platform
+import random
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -37,21 +38,30 @@ RUNS = 20
 HEAD_START = 4_000_000
 
 
-def median(call: Callable[[], Any], flush: torch.Tensor) -> float:
-    """Milliseconds of one call."""
-    for _ in range(3):
-        call()
-    times = []
+def medians(calls: dict[str, Callable[[], Any]], flush: torch.Tensor) -> dict[str, float]:
+    """Milliseconds of one call of each, taken by turns, whose order changes: a call may find the
+    memory as the one before left it."""
+    order, turns = list(calls), random.Random(0)
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        for _ in range(3):
+            call()
     for _ in range(RUNS):
-        flush.sum()
-        torch.cuda._sleep(HEAD_START)
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        call()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end))
-    return statistics.median(times)
+        turns.shuffle(order)
+        for name in order:
+            times[name].append(_once(calls[name], flush))
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+def _once(call: Callable[[], Any], flush: torch.Tensor) -> float:
+    flush.sum()
+    torch.cuda._sleep(HEAD_START)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    call()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end)
 
 
 def tensors_in(value: Any) -> Iterable[torch.Tensor]:
@@ -84,13 +94,14 @@ def measured(row: Row, flush: torch.Tensor, *, triton: bool) -> str:
     error = error_of(result, expected) if row.compares else -1.0
     moved = row.moved(arguments, result) if row.moved else 0
     del result, expected
-    times = {"ours": median(ours, flush), "torch": median(theirs, flush)}
+    calls = {"ours": ours, "torch": theirs}
     if moved:
-        times["copy"] = median(copy_of(moved), flush)
+        calls["copy"] = copy_of(moved)
     if row.reads:
-        times["read"] = median(read_of(moved, "cuda"), flush)
+        calls["read"] = read_of(moved, "cuda")
     if triton and row.compiled is not None:
-        times["triton"] = median(row.compiled(*arguments), flush)
+        calls["triton"] = row.compiled(*arguments)
+    times = medians(calls, flush)
     scale, unit, digits = (row.flops, "TFLOP/s", 0) if row.flops else (moved, "TB/s", 2)
     rates = [scale / times[who] / 1e9 if scale else times[who] for who in ("ours", "torch")]
     if not scale:

@@ -87,7 +87,7 @@ def _simple(
         lambda draw: [draw.normal(*shape) for shape in shapes],
         _call(ours),
         _call(theirs),
-        lambda *arguments: _call(torch.compile(theirs))(*arguments),
+        lambda *arguments: _call(torch.compile(theirs, dynamic=False))(*arguments),
         _all,
     )
 
@@ -117,7 +117,7 @@ def _backward(
         lambda draw: [draw.normal(*shapes[0]), *(draw.normal(*shape) for shape in shapes)],
         prepared(ours),
         prepared(theirs),
-        lambda *arguments: prepared(torch.compile(theirs))(*arguments),
+        lambda *arguments: prepared(torch.compile(theirs, dynamic=False))(*arguments),
         lambda arguments, _: (2 + saved) * _size(arguments[0]),
     )
 
@@ -203,7 +203,7 @@ def _rope(dtype: torch.dtype) -> Row:
         make,
         _call(ops.rope),
         _call(theirs),
-        lambda *arguments: _call(torch.compile(theirs))(*arguments),
+        lambda *arguments: _call(torch.compile(theirs, dynamic=False))(*arguments),
         _all,
     )
 
@@ -221,7 +221,7 @@ def _losses_and_steps() -> Iterator[Row]:
         make,
         _call(ops.cross_entropy),
         _call(F.cross_entropy),
-        lambda *arguments: _call(torch.compile(F.cross_entropy))(*arguments),
+        lambda *arguments: _call(torch.compile(F.cross_entropy, dynamic=False))(*arguments),
         _all,
         reads=True,
     )
@@ -412,8 +412,8 @@ def read_of(bytes_read: int, device: str) -> Thunk:
     """Reads so many bytes, and does no more with them than it must."""
     kernel = compile_shader((KERNELS / "read_all.metal").read_text()).read_all
     data = torch.empty(-(-bytes_read // 16), 4, dtype=torch.int32, device=device)
-    found = torch.empty(132 * 4, dtype=torch.int32, device=device)
-    return lambda: kernel(data, found, len(data), threads=len(found) * 512, group_size=512)
+    found = torch.empty(1, dtype=torch.int32, device=device)
+    return lambda: kernel(data, found, len(data), threads=132 * 4 * 512, group_size=512)
 
 
 # --- linear algebra -------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
-// What a kernel that only reads can reach: each threadgroup's words, exclusively or-ed. 16 bytes a
-// load, four on their way at once.
+// What a kernel that only reads can reach: 16 bytes a load, four on their way at once. Words are
+// exclusively or-ed, and nothing is written unless that gives one number of 2^32, which is enough
+// for a compiler to leave the loads where they are.
 #include <metal_stdlib>
 using namespace metal;
 
@@ -7,11 +8,7 @@ inline uint all_of(uint4 words) { return (words.x ^ words.y) ^ (words.z ^ words.
 
 kernel void read_all(device const uint4* data [[buffer(0)]], device uint* found [[buffer(1)]],
                      constant uint& vectors [[buffer(2)]], uint in_grid [[thread_position_in_grid]],
-                     uint threads [[threads_per_grid]], uint group [[threadgroup_position_in_grid]],
-                     uint simd [[simdgroup_index_in_threadgroup]],
-                     uint simdgroups [[simdgroups_per_threadgroup]],
-                     uint lane [[thread_index_in_simdgroup]]) {
-  threadgroup uint parts[32];
+                     uint threads [[threads_per_grid]]) {
   constexpr uint loads = 4;
   uint total = 0, index = in_grid;
   for (; index + (loads - 1) * threads < vectors; index += loads * threads) {
@@ -22,10 +19,5 @@ kernel void read_all(device const uint4* data [[buffer(0)]], device uint* found 
     for (uint i = 0; i < loads; ++i) total ^= all_of(some[i]);
   }
   for (; index < vectors; index += threads) total ^= all_of(data[index]);
-  total = simd_xor(total);
-  if (lane == 0) parts[simd] = total;
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  if (simd != 0) return;
-  total = simd_xor(lane < simdgroups ? parts[lane] : 0);
-  if (lane == 0) found[group] = total;
+  if (total == 0x9e3779b9u) found[0] = total;
 }

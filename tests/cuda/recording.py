@@ -18,7 +18,7 @@ import torch
 
 from anymetal.launch.kernel import Kernel
 
-MOST_BYTES = 256 * 1024  # of one launch
+MOST_BYTES = 64 * 1024 * 1024  # of one launch
 MOST_LAUNCHES = 4  # of one kernel
 
 Storages = dict[int, torch.Tensor]

@@ -20,6 +20,10 @@ from anymetal.errors import AnymetalError
 
 Storages = dict[int, torch.Tensor]
 
+EQUAL, NANS, HIDDEN_NANS = "equal", "bits of NaN", "bits of NaN, seen as integers"
+# What integers of a test may be the bits of, by their size.
+HIDDEN = {2: (torch.float16, torch.bfloat16), 4: (torch.float32,)}
+
 
 def _moved(packed: dict[int, bytes]) -> Storages:
     return {
@@ -43,8 +47,13 @@ def _differing(got: torch.Tensor, wanted: torch.Tensor) -> str:
     """How many elements differ, NaNs aside, and by how much; empty where none does."""
     ours, theirs = (x.cpu().reshape(-1) for x in (got, wanted))
     wrong = ours != theirs
+    if not wrong.any():
+        return ""
     if not got.is_floating_point():
-        return f"{int(wrong.sum())} of {len(ours)} {got.dtype} differ" if wrong.any() else ""
+        if any(_are_nans(ours[wrong], theirs[wrong], kind) for kind in HIDDEN.get(got.itemsize, ())):
+            return HIDDEN_NANS
+        first = f"{int(ours[wrong][0]):#x} for {int(theirs[wrong][0]):#x}"
+        return f"{int(wrong.sum())} of {len(ours)} {got.dtype} differ: {first}"
     wrong &= ~(ours.isnan() & theirs.isnan())
     if not wrong.any():
         return ""
@@ -52,6 +61,10 @@ def _differing(got: torch.Tensor, wanted: torch.Tensor) -> str:
     error = ((ours - theirs).abs() / theirs.abs().clamp_min(1e-300)).max()
     first = f"{float(ours[0])!r} for {float(theirs[0])!r}"
     return f"{len(ours)} of {len(wrong)} {got.dtype} differ, by {float(error):.2g}: {first}"
+
+
+def _are_nans(ours: torch.Tensor, theirs: torch.Tensor, kind: torch.dtype) -> bool:
+    return bool((ours.view(kind).isnan() & theirs.view(kind).isnan()).all())
 
 
 def run(launch: dict[str, Any]) -> str:
@@ -65,10 +78,10 @@ def run(launch: dict[str, Any]) -> str:
     torch.cuda.synchronize()
     wanted = _moved(launch["after"])
     if all(torch.equal(before[key].cpu(), wanted[key]) for key in wanted):
-        return "equal"
+        return EQUAL
     rows = [row for row in launch["arguments"][1] if row[0] == "tensor"]
     found = (_differing(_argument(row, before), _argument(row, wanted)) for row in rows)
-    return "; ".join(filter(None, found)) or "bits of NaN"
+    return "; ".join(sorted(set(filter(None, found)))) or NANS
 
 
 def main(files: list[str]) -> None:
@@ -81,7 +94,7 @@ def main(files: list[str]) -> None:
             if "CUDA error" in result:
                 print(launch["kernel"], launch["keywords"], result)
                 raise
-        known = result if result in ("equal", "bits of NaN") else "different"
+        known = result if result in (EQUAL, NANS, HIDDEN_NANS) else "different"
         counts[known] += 1
         if known == "different":
             print(f"{launch['kernel']} {launch['constants']} {launch['keywords']}: {result}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from types import ModuleType
 
 import pytest
 import torch
 
+from anymetal.evidence.exercise import Exercise
 from anymetal.evidence.judge import Judgement, floor_of, judge, judge_ratios, relative_error, worst
 
 EXACT = torch.tensor([1.0, -4.0, 2.0], dtype=torch.float64)
@@ -84,3 +86,19 @@ def test_ratios_pass_up_to_two_or_four_of_torchs() -> None:
     assert not judged([2.1, 0.1], [0.5, 0.1]).passed
     assert not judged([0.1, 8.1], [5.0, 2.0]).passed  # of the same matrix, not of another
     assert not judged([math.nan], [9.0]).passed
+
+
+def test_torch_is_asked_on_the_cpu_where_a_device_lacks_its_kernel(
+    sample: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(x: torch.Tensor) -> torch.Tensor:
+        if not x.is_cpu:
+            raise NotImplementedError("no kernel")
+        return x * x
+
+    operator = sample.square
+    monkeypatch.setattr(operator, "baseline", lacking)
+    monkeypatch.setattr(Exercise, "exact_inputs", lambda _: ([torch.ones(1)], {}))
+    monkeypatch.setattr(Exercise, "judged_results", lambda _, ours, theirs, exact: theirs.device)
+    on_device = Exercise(operator, torch.float32, operator.cases[-1], torch.device("meta"))
+    assert on_device.judge_results() == torch.device("cpu")

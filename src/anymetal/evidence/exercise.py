@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -54,9 +54,19 @@ class Exercise:
         """The operator's results beside torch's own, against float64."""
         with torch.no_grad():
             ours = self.call(self.operator, *self.inputs())
-            theirs = self.call(self.torch_function, *self.inputs())
+            theirs = self._of_torch(self.call)
             exact = self.call(self.operator.reference, *self.exact_inputs())
         return self.judged_results(ours, theirs, exact)
+
+    def _of_torch(self, act: Callable[[Function, list[Any], dict[str, Any]], Any]) -> Any:
+        """What torch's own gives; on the CPU where it has no kernel for the device."""
+        try:
+            return act(self.torch_function, *self.inputs())
+        except RuntimeError:
+            if self.device.type == "cpu":
+                raise
+            on_cpu = replace(self, device=torch.device("cpu"))
+            return act(self.torch_function, *on_cpu.inputs())
 
     def judged_results(self, ours: Any, theirs: Any, exact: Any) -> Judgement:
         """Results by their errors; those of a factorisation by its ratios, and what is whole."""
@@ -75,7 +85,7 @@ class Exercise:
     def judge_gradients(self) -> Judgement:
         """The same for the gradients of every floating point argument."""
         ours = self.gradients(self.operator, *self.inputs())
-        theirs = self.gradients(self.torch_function, *self.inputs())
+        theirs = self._of_torch(self.gradients)
         exact = self.gradients(self.operator.reference, *self.exact_inputs())
         return self.judged_gradients(ours, theirs, exact)
 
