@@ -13,6 +13,7 @@ from anymetal.engines.cuda.early import wait_at_the_start
 from anymetal.engines.cuda.keeping import keep_what_is_read
 from anymetal.engines.cuda.masks import count_lanes, wait_behind_loose_loops
 from anymetal.engines.cuda.matrices import CALLS, lower_matrices
+from anymetal.engines.cuda.shifts import wrap_left_shifts
 from anymetal.engines.cuda.target import ENTRY, PTX_VERSION, TRIPLE
 from anymetal.engines.cuda.together import HERE, name_all_lanes
 from anymetal.engines.llvm import llvm
@@ -80,7 +81,8 @@ def ptx(ir: str, processor: str, *, usual: bool) -> str:
                     function.linkage = "internal"
             builder = llvm.create_pass_builder(machine, _options())
             run_passes(builder.getModulePassManager(), module, builder)
-            text = take_bytes(copy_by_themselves(str(machine.emit_assembly(module))))
+            text = copy_by_themselves(str(machine.emit_assembly(module)))
+    text = wrap_left_shifts(take_bytes(text))
     if any(map(rows_share_banks, row_distances)):
         text = spread_over_banks(text)
     return wait_at_the_start(keep_what_is_read(text), processor)
