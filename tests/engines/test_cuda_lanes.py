@@ -123,6 +123,19 @@ def test_usual_launches_have_code_that_asks_for_no_lanes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("scan", "shuffles"),
+    [
+        ("simd_prefix_inclusive_sum(value)", 5),
+        ("simd_prefix_exclusive_product(value)", 6),
+        ("quad_prefix_inclusive_sum(value)", 2),
+        ("uint(simd_prefix_inclusive_sum(float(value)))", 32),  # in the order of the CPU engines
+    ],
+)
+def test_scans_of_integers_double_their_reach(scan: str, shuffles: int) -> None:
+    assert usual_text_of(f"value += {scan};").count("shfl.sync") == shuffles
+
+
+@pytest.mark.parametrize(
     "body",
     [
         "if (lane > count) return; value += uint(simd_sum(float(value)));",

@@ -78,15 +78,25 @@ AM_INLINE T am_reduce(T value) {
   return result;
 }
 
-template <unsigned Width, class Operation, bool Inclusive, class T>
-AM_INLINE T am_scan(T value) {
-  typedef typename am_lane_layout<T>::element S;
-  constexpr int stride = am_lane_layout<T>::stride;
-  typedef am_wide<S, stride> Wide;
-  unsigned mask = __nvvm_activemask(), lane = am_lane(), active = am_logical_mask(mask);
-  Wide own = {}, so_far = Operation::template neutral<S>;
-  __builtin_memcpy(&own, &value, sizeof(T));
-  unsigned start = am_group_start<Width>(lane);
+// Integers may be put together in any order: where no lane is missing, parts of lanes 1, 2, 4...
+// apart.
+template <unsigned Width, class Operation, bool Inclusive, class Wide>
+AM_INLINE Wide am_scan_by_doubling(Wide part, Wide nothing) {
+  unsigned lane = am_lane(), in_group = lane % Width;
+#pragma clang loop unroll(full)
+  for (unsigned distance = 1; distance < Width; distance *= 2) {
+    Wide below = am_shuffled(part, (lane - distance) % AM_SIMD_WIDTH, ~0u);
+    part = in_group >= distance ? Operation::apply(below, part) : part;
+  }
+  if constexpr (Inclusive) return part;
+  Wide below = am_shuffled(part, (lane - 1) % AM_SIMD_WIDTH, ~0u);
+  return in_group ? below : nothing;
+}
+
+// One lane after the other.
+template <unsigned Width, class Operation, bool Inclusive, class Wide>
+AM_INLINE Wide am_scan_in_order(Wide own, Wide so_far, unsigned mask) {
+  unsigned lane = am_lane(), active = am_logical_mask(mask), start = am_group_start<Width>(lane);
 #pragma clang loop unroll(full)
   for (unsigned step = 0; step < Width; ++step) {
     unsigned from = start + step;
@@ -94,7 +104,22 @@ AM_INLINE T am_scan(T value) {
     bool counts = active >> from & 1 && (Inclusive ? from <= lane : from < lane);
     so_far = counts ? next : so_far;
   }
+  return so_far;
+}
+
+template <unsigned Width, class Operation, bool Inclusive, class T>
+AM_INLINE T am_scan(T value) {
+  typedef typename am_lane_layout<T>::element S;
+  constexpr int stride = am_lane_layout<T>::stride;
+  typedef am_wide<S, stride> Wide;
+  unsigned mask = __nvvm_activemask();
+  Wide part = {}, nothing = Operation::template neutral<S>;
+  __builtin_memcpy(&part, &value, sizeof(T));
+  if (am_is_integer<S> && mask == ~0u)
+    part = am_scan_by_doubling<Width, Operation, Inclusive>(part, nothing);
+  else
+    part = am_scan_in_order<Width, Operation, Inclusive>(part, nothing, mask);
   T result;
-  __builtin_memcpy(&result, &so_far, sizeof(T));
+  __builtin_memcpy(&result, &part, sizeof(T));
   return result;
 }
