@@ -152,3 +152,21 @@ def test_gradients_of_reflections(name: str, left: bool, transpose: bool) -> Non
         found.append(torch.autograd.grad(call(*leaves, **keywords).sin().sum(), leaves))
     for ours, theirs, exact in zip(*found, strict=True):
         assert_as_near(ours, theirs, exact)
+
+
+@pytest.mark.parametrize("shape", [(16, 24, 24), (16, 14, 15), (16, 15, 14)])
+def test_pseudo_inverses_of_ill_conditioned_matrices_are_as_near_as_torchs(
+    shape: tuple[int, ...],
+) -> None:
+    a, upstream = random(*shape), random(shape[0], shape[2], shape[1])
+
+    def both(function: Callable[[Tensor], Tensor], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        leaf = a.to(dtype).requires_grad_()
+        inverse = function(leaf)
+        (gradient,) = torch.autograd.grad(inverse, leaf, upstream.to(dtype))
+        return inverse.detach(), gradient
+
+    exact = both(torch.linalg.pinv, torch.float64)
+    ours, theirs = (both(f, torch.float32) for f in (linalg.pinv, torch.linalg.pinv))
+    for one, other, right in zip(ours, theirs, exact, strict=True):
+        assert (one - right).norm() <= 1.2 * (other - right).norm()
