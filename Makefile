@@ -10,7 +10,7 @@
 #   make attack       hostile sources, planted defects, damaged caches, memory over time; long
 #   make lint         formatting, style, types, dead code and the changelog
 #   make lengths      kernels as vector code: the longest, and what falls back (LENGTHS chooses)
-#   make cuda         the operators' kernels as PTX through NVIDIA's assembler: a table of registers
+#   make cuda         kernels of operators and header tests through NVIDIA's assembler: registers
 #   make conformance  compile the kernels of a published package and of torch's headers
 #   make parity       our front end judged by Apple's compiler: its kernels from public wheels; hours
 #   make extension    extensions: every template's project, and the check for macOS (fetches torch)
@@ -123,6 +123,9 @@ cuda: $(VENV)/.developer
 	@mkdir -p dist
 	$(BIN)/anymetal compile --operators --target cuda-sm90 -o dist/operators.bundle
 	$(BIN)/python tests/cuda/assemble.py dist/operators.bundle --all
+	$(BIN)/python -m pytest -q -p tests.cuda.recording --record dist/headers.launches tests/msl
+	$(BIN)/python tests/cuda/pack.py dist/headers.bundle dist/headers.launches
+	$(BIN)/python tests/cuda/assemble.py dist/headers.bundle --all
 
 # NO_MKDOCS_2_WARNING: the theme's advertisement of its successor is no warning of ours.
 docs: $(VENV)/.developer

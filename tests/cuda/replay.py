@@ -50,7 +50,8 @@ def _differing(got: torch.Tensor, wanted: torch.Tensor) -> str:
     if not wrong.any():
         return ""
     if not got.is_floating_point():
-        if any(_are_nans(ours[wrong], theirs[wrong], kind) for kind in HIDDEN.get(got.itemsize, ())):
+        kinds = HIDDEN.get(got.itemsize, ())
+        if any(_are_nans(ours[wrong], theirs[wrong], kind) for kind in kinds):
             return HIDDEN_NANS
         first = f"{int(ours[wrong][0]):#x} for {int(theirs[wrong][0]):#x}"
         return f"{int(wrong.sum())} of {len(ours)} {got.dtype} differ: {first}"
@@ -97,7 +98,10 @@ def main(files: list[str]) -> None:
         known = result if result in (EQUAL, NANS, HIDDEN_NANS) else "different"
         counts[known] += 1
         if known == "different":
-            print(f"{launch['kernel']} {launch['constants']} {launch['keywords']}: {result}")
+            text, _, fast_math, _ = launch["source"]
+            math = "fast math, " if fast_math or "fast::" in text else ""
+            shape = f"{launch['constants']} {launch['keywords']}"
+            print(f"{launch['kernel']} {shape}: {math}{result}")
     print(dict(counts))
 
 
