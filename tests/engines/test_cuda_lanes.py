@@ -349,13 +349,36 @@ def test_vote_does_not_wait_for_lanes_in_the_next_round() -> None:
     [
         "written[0] = simd_is_first();",
         "if (value > 7) written[0] = simd_is_first();",
-        "for (uint j = 0; j < lane; ++j) value += read[j]; written[0] = simd_is_first();",
         f"written[0] = simd_is_first(); {LOOSE}",
         f"{LOOSE.replace('< lane', '< count')} written[0] = simd_is_first();",
     ],
 )
 def test_lanes_that_the_hardware_lets_meet_are_asked_for(body: str) -> None:
     assert asks(ptx_of(body)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "parted",
+    [
+        "for (uint j = 0; j < lane; ++j) value += read[j];",
+        "if (lane > 7) value += atomic_fetch_add_explicit((device atomic_uint*)written, 1,"
+        " memory_order_relaxed);",
+    ],
+)
+def test_lanes_that_were_parted_wait_for_the_rest_before_they_ask(parted: str) -> None:
+    assert asks(ptx_of(f"{parted} written[0] = simd_is_first();")) == (0, 1)
+
+
+def test_lanes_wait_behind_an_inner_loop_before_the_outer_branchs_end() -> None:
+    """Some leave both at once, others the loop first: all wait for each other in one order."""
+    ptx = ptx_of(
+        "for (uint j = 0; j < read[i] % 25; j += 3) { if (value <= j) return;"
+        " value = (lane < 7 ? read[j] : simd_max(value)) * 3 + j; } value += simd_sum(value);"
+    )
+    wait = r"\s*match\.any\.sync\.b32\s+%r\d+, \d+, (\S+);\n"
+    both = re.findall(wait + wait, ptx)
+    assert both
+    assert all(inner != ALL and outer == ALL for inner, outer in both)
 
 
 # Lanes come to the collective from two places, and some leave the loop there.

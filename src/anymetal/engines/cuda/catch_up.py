@@ -28,19 +28,26 @@ class _Region:
     inside: frozenset[str]
 
 
+_Waits = dict[str, _Region]  # the regions that lanes wait behind, by the results of the waits
+
+
 def catch_up(module: Module, function: Function) -> dict[str, Operand]:
     """Inserts the waits, for collectives that ask who is there; returns the lanes of the blocks
     behind them."""
-    met: dict[str, Operand] = {}
     if not any(True for _ in function.calls(HERE)):
-        return met
+        return {}
     done: set[str] = set()
+    waits: _Waits = {}
     while (region := next(_Search(function).regions(done), None)) is not None:
         done.add(region.key)
-        # Where a block has several waits, the first one that was made is the last to be run.
-        met = _rewrite(function, region) | met
+        _rewrite(function, region, waits)
         module.declare(_MATCH, I32, [I32, I32])
-    return met
+    return {
+        block.label: Operand(I32, i.result)
+        for block in function.blocks
+        for i in block.instructions
+        if i.result in waits
+    }
 
 
 class _Search:
@@ -113,7 +120,7 @@ class _Search:
 # --- code -----------------------------------------------------------------------------------------
 
 
-def _rewrite(function: Function, region: _Region) -> dict[str, Operand]:
+def _rewrite(function: Function, region: _Region, waits: _Waits) -> None:
     """Each lane that leaves waits for all that entered, and learns which go the same way."""
     everyone = _who_enters(function, region)
     graph = graph_of(function)
@@ -123,13 +130,26 @@ def _rewrite(function: Function, region: _Region) -> dict[str, Operand]:
             if target not in region.inside:
                 leaving.setdefault(target, []).append(label)
     before = predecessors(graph)
-    met: dict[str, Operand] = {}
     for number, (target, sources) in enumerate(leaving.items()):
         block = function.block(target)
         if not set(before[target]) <= set(sources):
             block = block_between(function, sources, block)
-        met[block.label] = _wait(function, block, everyone, number)
-    return met
+        made: list[Instruction] = []
+        met = Builder(function.fresh, into=made).call(I32, _MATCH, [everyone, i32(number)])
+        place = _place_of_wait(block, region, waits)
+        block.instructions[place:place] = made
+        waits[met.text] = region
+
+
+def _place_of_wait(block: Block, region: _Region, waits: _Waits) -> int:
+    """Behind the waits of regions inside this one, before those of others: lanes that leave an
+    inner one alone, to come to the outer one's end later, must not be waited for there first."""
+    place = next(n for n, i in enumerate(block.instructions) if i.opcode != "phi")
+    for number, instruction in enumerate(block.instructions):
+        other = waits.get(instruction.result or "")
+        if other is not None and other.inside < region.inside:
+            place = number + 1
+    return place
 
 
 def _who_enters(function: Function, region: _Region) -> Operand:
@@ -168,11 +188,3 @@ def block_between(function: Function, sources: list[str], target: Block) -> Bloc
 
 def _incoming(pairs: list[tuple[Operand, str]]) -> Parts:
     return Parts(operands=tuple(o for o, _ in pairs), labels=tuple(label for _, label in pairs))
-
-
-def _wait(function: Function, block: Block, lanes: Operand, way: int) -> Operand:
-    made: list[Instruction] = []
-    met = Builder(function.fresh, into=made).call(I32, _MATCH, [lanes, i32(way)])
-    at = next(n for n, i in enumerate(block.instructions) if i.opcode != "phi")
-    block.instructions[at:at] = made
-    return met

@@ -45,12 +45,13 @@ def count_lanes(module: Module, function: Function, met: dict[str, Operand]) -> 
         _let_clocks_come_back(function, lanes.apart)
 
 
-def wait_behind_loose_loops(module: Module, function: Function) -> None:
-    """Where all lanes come together behind such a loop, those that ask wait for the rest."""
+def wait_for_everyone(module: Module, function: Function) -> None:
+    """Where all lanes come together again behind a branch that parted them, those that ask wait for
+    the rest: the hardware may be late in letting them run together."""
     if not any(map(_asks, function.blocks)):
         return
     apart = Lanes(function).apart
-    behind = _behind_loose_loops(function, apart) - apart
+    behind = reached(graph_of(function), list(apart)) - apart
     for block in function.blocks:
         if block.label in behind and _asks(block):
             _vote_instead(module, function, block, EVERYONE)

@@ -11,7 +11,7 @@ from anymetal.engines.cuda.catch_up import catch_up
 from anymetal.engines.cuda.copies import copy_by_themselves
 from anymetal.engines.cuda.early import wait_at_the_start
 from anymetal.engines.cuda.keeping import keep_what_is_read
-from anymetal.engines.cuda.masks import count_lanes, wait_behind_loose_loops
+from anymetal.engines.cuda.masks import count_lanes, wait_for_everyone
 from anymetal.engines.cuda.matrices import CALLS, lower_matrices
 from anymetal.engines.cuda.shifts import wrap_left_shifts
 from anymetal.engines.cuda.target import ENTRY, PTX_VERSION, TRIPLE
@@ -58,7 +58,7 @@ def _with_lanes(text: str, *, usual: bool) -> tuple[str, set[int]]:
     distances = lower_matrices(module, function) if has_matrices else set()
     count_lanes(module, function, catch_up(module, function))
     name_all_lanes(function, whole=usual)
-    wait_behind_loose_loops(module, function)
+    wait_for_everyone(module, function)
     return str(module), distances
 
 
