@@ -110,26 +110,31 @@ def _(call: Call, grad: Tensor) -> Gradients:
     a, inverse, grad = wide(call.A, call.output, grad)
     if call.A.dtype != torch.float32:
         inverse = _pinv(a, call.atol, call.rtol, call.hermitian)
-    return {"A": pinv_gradient(a, inverse, grad).to(call.A.dtype)}
+    # Where one triangle counts, the other is no part of what was inverted.
+    projections = 1 if call.hermitian else _PROJECTIONS
+    return {"A": pinv_gradient(a, inverse, grad, projections).to(call.A.dtype)}
 
 
-def pinv_gradient(a: Tensor, inverse: Tensor, grad: Tensor) -> Tensor:
-    """Golub and Pereyra's formula, in the order of products that keeps matrices small.
+# What a projection leaves of a matrix of full rank should be nothing, and is the rounding errors of
+# the inverse, which are then multiplied by it twice: taken twice, it leaves their squares.
+_PROJECTIONS = 2
 
-    What a projection leaves of a matrix of full rank should be nothing, and is the rounding errors
-    of the inverse, which are then multiplied by it twice: so projections are taken twice.
-    """
+
+def pinv_gradient(
+    a: Tensor, inverse: Tensor, grad: Tensor, projections: int = _PROJECTIONS
+) -> Tensor:
+    """Golub and Pereyra's formula, in the order of products that keeps matrices small."""
     outside = grad.mT
     if a.shape[-2] <= a.shape[-1]:
         k = outside @ inverse
         second = k @ inverse.mT
-        for _ in range(2):
+        for _ in range(projections):
             second = second - a @ (inverse @ second)
             outside = outside - (outside @ inverse) @ a
         return second - (inverse @ k).mT + inverse.mT @ (inverse @ outside)
     k = inverse @ outside
     second = inverse.mT @ k
-    for _ in range(2):
+    for _ in range(projections):
         second = second - (second @ inverse) @ a
         outside = outside - a @ (inverse @ outside)
     return second - (k @ inverse).mT + (outside @ inverse) @ inverse.mT
