@@ -24,6 +24,7 @@ from anymetal.ops.attention.arguments import (
 )
 from anymetal.ops.declare import AnyOperator, variants
 from anymetal.ops.declare.kernel_file import SUFFIXES
+from anymetal.ops.declare.pieces import piece_of
 from anymetal.policy.policy import Choice, choose
 
 # Rows of a matrix: what a simdgroup of the tiled kernels has.
@@ -239,7 +240,8 @@ def _decode(problem: Problem, choice: Choice, result: Tensor, logarithms: Tensor
     )
     choice = split if partitioned else choice
     _check_decoding(problem, choice)
-    part = -(-split.values["keys_per_part"] // SIMDGROUP) * SIMDGROUP
+    part = piece_of(split, "keys_per_part", call.keys, groups * call.samples)
+    part = -(-part // SIMDGROUP) * SIMDGROUP
     parts = -(-call.keys // part) if partitioned else 1
     read = (problem.query, problem.key, problem.value)
     count = problem.access_width(choice.values["width"], *read, row_at_once=True)

@@ -23,6 +23,7 @@ from anymetal.ops.declare.elementwise import choice_for, form
 from anymetal.ops.declare.kernel_file import SUFFIXES
 from anymetal.ops.declare.layout import Rows
 from anymetal.ops.declare.operator import AnyOperator
+from anymetal.ops.declare.pieces import piece_of
 from anymetal.policy.policy import Choice
 
 HELD = ("single_simdgroup", "single_group")
@@ -92,7 +93,7 @@ def plan_rows(
     if columns <= medium.group_size * held(medium):
         return Plan("single_group", medium, rows, columns, team_of(columns, held(medium)))
     few = choice("two_phase", "few_long_rows")
-    chunk = -(-few.values["chunk"] // STEP) * STEP  # chunks start at whole vectors
+    chunk = -(-piece_of(few, "chunk", columns, rows) // STEP) * STEP  # they start at whole vectors
     if (
         rows <= few.values["max_rows"]
         and columns > chunk

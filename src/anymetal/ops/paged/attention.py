@@ -17,6 +17,7 @@ from anymetal.ops.declare import FLOATS, Arguments, Cost, on_call, operator, var
 from anymetal.ops.declare.checks import MAX_ELEMENTS, check_dtype, check_shape, check_size
 from anymetal.ops.declare.kernel_file import SUFFIXES
 from anymetal.ops.declare.layout import aligned
+from anymetal.ops.declare.pieces import piece_of
 from anymetal.ops.paged.formats import (
     Scale,
     as_scale,
@@ -248,11 +249,11 @@ class Launch:
 
     def run(self) -> None:
         looped, split = self._choice("any", "looped"), self._choice("few_long_rows", "two_phase")
-        parts = self._parts(split)
+        part, parts = self._parts(split)
         if parts == 1:
             self._attend(looped, "looped", 1, 1)
         else:
-            self._attend(split, "two_phase", split.values["keys_per_part"], parts)
+            self._attend(split, "two_phase", part, parts)
 
     def _choice(self, shape_class: str, strategy: str) -> Choice:
         dtype = variants.DTYPE_NAMES[self.query.dtype]
@@ -271,17 +272,18 @@ class Launch:
             return call.batch * -(-call.queries * group // rows)
         return self.query.shape[0] * group // rows + call.batch
 
-    def _parts(self, choice: Choice) -> int:
-        """Parts of a sequence: one where there are enough threadgroups without."""
+    def _parts(self, choice: Choice) -> tuple[int, int]:
+        """Keys of a part of a sequence, and parts: one where there are enough threadgroups."""
         call = self.call
         keys = _longest(call)
-        if call.window is not None and call.window <= choice.values["keys_per_part"]:
-            return 1
-        parts = -(-keys // choice.values["keys_per_part"])
         groups = self._tiles(self._rows(choice)) * call.kv_heads
-        if parts <= 1 or groups > choice.values["max_groups"]:
-            return 1
-        return parts if self.output.numel() * parts <= MAX_ELEMENTS else 1
+        part = piece_of(choice, "keys_per_part", keys, groups)
+        if call.window is not None and call.window <= part:
+            return keys, 1
+        parts = max(-(-keys // part), 1)
+        if groups > choice.values["max_groups"] or self.output.numel() * parts > MAX_ELEMENTS:
+            return keys, 1
+        return part, parts
 
     def _attend(self, choice: Choice, strategy: str, part: int, parts: int) -> None:
         call, query = self.call, self.query
