@@ -99,6 +99,15 @@ def test_users_file_goes_first(write: Write) -> None:
     assert ask(dtype="fp16").origin.startswith("policies.toml")
 
 
+def test_row_may_name_several_dtypes(write: Write) -> None:
+    write(ROW + 'dtype = ["bf16", "fp16"]\ngroup_size = 96\n')
+    assert [ask(dtype=dtype).group_size == 96 for dtype in ("bf16", "fp16", "fp32")] == [
+        True,
+        True,
+        False,
+    ]
+
+
 def test_file_in_the_configuration_directory(tmp_path: Path, write: Write) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "policies.toml").write_text(HEAD + ROW + "group_size = 64\n")

@@ -102,7 +102,8 @@ def _launches(operator: Any, rows: tuple[Row, ...]) -> str:
         return ""
     lines = ["| launch | threadgroup | where | tried by `anymetal tune` |", "|---|---|---|---|"]
     for row in named:
-        where = " ".join(word for word in (row.device, row.dtype, row.shape_class) if word != "*")
+        dtypes = ", ".join(sorted(row.dtypes))
+        where = " ".join(word for word in (row.device, dtypes, row.shape_class) if word != "*")
         tried = "; ".join(f"{k}: {', '.join(map(str, v))}" for k, v in row.candidates.items())
         strategies = ", ".join(sorted(row.strategies))
         lines.append(f"| {strategies} | {row.group_size} | {where or 'everywhere'} | {tried} |")

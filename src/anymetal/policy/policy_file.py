@@ -41,7 +41,7 @@ class Row:
     operators: frozenset[str]
     strategies: frozenset[str]
     group_size: int
-    dtype: str
+    dtypes: frozenset[str]
     shape_class: str
     device: str
     values: Mapping[str, int]
@@ -55,13 +55,13 @@ class Row:
         named = operator in self.operators
         if not (named or ANY in self.operators) or strategy not in self.strategies:
             return -1
-        if self.dtype not in (ANY, dtype) or self.shape_class not in (ANY, shape_class):
+        if self.dtypes.isdisjoint((ANY, dtype)) or self.shape_class not in (ANY, shape_class):
             return -1
         if self.device not in (ANY, *families):
             return -1
         # The operator outweighs a device family, that a shape class, that a dtype.
         device = 0 if self.device == ANY else len(families) - families.index(self.device)
-        return named * 16 + device * 4 + (self.shape_class != ANY) * 2 + (self.dtype != ANY)
+        return named * 16 + device * 4 + (self.shape_class != ANY) * 2 + (ANY not in self.dtypes)
 
 
 @dataclass(frozen=True)
@@ -179,9 +179,10 @@ class _Reader:
         shape_class = raw.get("shape_class", ANY)
         if shape_class != ANY and shape_class not in words.shape_classes:
             self._unknown(start, "shape_class", shape_class, words.shape_classes)
-        dtype = raw.get("dtype", ANY)
-        if dtype not in (ANY, *DTYPES):
-            self._unknown(start, "dtype", dtype, DTYPES)
+        dtypes = self._names(start, "dtype", raw.get("dtype", ANY))
+        for name in sorted(dtypes):
+            if name not in (ANY, *DTYPES):
+                self._unknown(start, "dtype", name, DTYPES)
         device = raw.get("device", ANY)
         if device != ANY and not (isinstance(device, str) and _FAMILY.fullmatch(device)):
             self._unknown(start, "device", device, DEVICE_TYPES)
@@ -190,7 +191,7 @@ class _Reader:
             self._names(start, "operator", raw["operator"]),
             strategies,
             self._group_size(self._find("group_size", start), raw["group_size"], collectives),
-            dtype,
+            dtypes,
             shape_class,
             device,
             values,
