@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 from anymetal.engines.cpu import jit
+from anymetal.engines.cuda.assembler_faults import avoid_assembler_faults
 from anymetal.engines.cuda.banks import rows_share_banks, spread_over_banks
 from anymetal.engines.cuda.bytes import take_bytes
 from anymetal.engines.cuda.catch_up import catch_up
@@ -13,7 +14,6 @@ from anymetal.engines.cuda.early import wait_at_the_start
 from anymetal.engines.cuda.keeping import keep_what_is_read
 from anymetal.engines.cuda.masks import count_lanes, wait_for_everyone
 from anymetal.engines.cuda.matrices import CALLS, lower_matrices
-from anymetal.engines.cuda.shifts import wrap_left_shifts
 from anymetal.engines.cuda.target import ENTRY, PTX_VERSION, TRIPLE
 from anymetal.engines.cuda.together import HERE, name_all_lanes
 from anymetal.engines.llvm import llvm
@@ -82,7 +82,7 @@ def ptx(ir: str, processor: str, *, usual: bool) -> str:
             builder = llvm.create_pass_builder(machine, _options())
             run_passes(builder.getModulePassManager(), module, builder)
             text = copy_by_themselves(str(machine.emit_assembly(module)))
-    text = wrap_left_shifts(take_bytes(text))
+    text = avoid_assembler_faults(take_bytes(text))
     if any(map(rows_share_banks, row_distances)):
         text = spread_over_banks(text)
     return wait_at_the_start(keep_what_is_read(text), processor)
