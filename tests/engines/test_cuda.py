@@ -183,36 +183,6 @@ def test_cpus_read_what_was_asked_for_when_it_is_taken() -> None:
     assert torch.equal(y, x + 1)
 
 
-def test_memory_beyond_what_all_launches_have_is_asked_of_the_driver(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A device that has less is named, and so is the kernel."""
-    allowed: list[int] = []
-
-    class Library:
-        def cuFuncGetAttribute(self, value: Any, number: int, _: Any) -> int:
-            value._obj.value = 1024 if number == 1 else 0  # of its own
-            return 0
-
-        def cuFuncSetAttribute(self, _: Any, number: int, size: int) -> int:
-            allowed.append(size)
-            return 1 if size > 100_000 else 0
-
-        def cuGetErrorString(self, *_: Any) -> None:
-            pass
-
-        def cuLaunchKernelEx(self, *_: Any) -> int:
-            return 0
-
-    monkeypatch.setattr(driver, "_library", Library)
-    function = driver.Function(ctypes.c_void_p(), ctypes.c_void_p(), 0, "asking", early=False)
-    for size in (0, 47 * 1024, 47 * 1024 + 16, 48 * 1024, 48 * 1024):
-        function.prepared((1, 1, 1), 32, size, 0, 0)
-    assert allowed == [47 * 1024 + 16, 48 * 1024]
-    with pytest.raises(LimitError, match=r"'asking' needs 200000 bytes .* device 0 has"):
-        function.prepared((1, 1, 1), 32, 200_000, 0, 0)
-
-
 def test_cpus_take_no_notice_of_hints() -> None:
     x, y = torch.arange(256, dtype=torch.int32), torch.zeros(256, dtype=torch.int32)
     compile_shader(HINTS).hinted(x, y, threads=64)
@@ -493,18 +463,6 @@ def test_structures_are_those_of_the_bindings() -> None:
     config = launcher.bindings().CUlaunchConfig(ctypes.addressof(where))
     assert (config.gridDimX, config.blockDimX, config.sharedMemBytes) == (5, 96, 48)
     assert config.numAttrs == 1
-
-
-@pytest.mark.parametrize(("version", "can"), [(12020, False), (12030, True), (13000, True)])
-def test_drivers_that_cannot_record_early_launches_have_none(
-    version: int, can: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def tell(found: Any) -> int:
-        found._obj.value = version
-        return 0
-
-    monkeypatch.setattr(driver, "_library", lambda: SimpleNamespace(cuDriverGetVersion=tell))
-    assert driver._can_start_early() == can
 
 
 @pytest.mark.parametrize(("processor", "waits"), [("sm80", False), ("sm90", True)])

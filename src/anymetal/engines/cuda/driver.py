@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import logging
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -19,11 +19,14 @@ from anymetal.engines.cuda import launcher
 from anymetal.engines.cuda.early import WAIT
 from anymetal.errors import EngineError, KernelTimeout, LimitError
 
+_log = logging.getLogger("anymetal.engines")
+
 # CU_FUNC_ATTRIBUTE_...
 _MAX_THREADS_PER_BLOCK, _STATIC_MEMORY, _LOCAL_BYTES, _REGISTERS = 0, 1, 3, 4
 _MAX_DYNAMIC_MEMORY = 8
 _MEMORY_OF_ALL = 48 * 1024  # that a launch may have without a word
-_JIT_MAX_REGISTERS, _JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES = 0, 5, 6  # CU_JIT_...
+# CU_JIT_...
+_JIT_MAX_REGISTERS, _JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES, _JIT_OPTIMISATION = 0, 5, 6, 7
 REGISTERS = 65536  # of a multiprocessor, and so of a block
 _LOG_BYTES = 8192
 _EARLY_IN_GRAPHS = 12030  # CUDA 12.3
@@ -150,25 +153,31 @@ def registers_of(threads: int) -> int:
 def load(ptx: str, name: str, device: int, *, threads: int = 0) -> Function:
     """The kernel of a PTX module, on a device. With `threads`, so few registers that a
     threadgroup can have that many."""
-    log = ctypes.create_string_buffer(_LOG_BYTES)
-    options: list[tuple[int, Any]] = [
-        (_JIT_ERROR_LOG, ctypes.cast(log, ctypes.c_void_p).value),
-        (_JIT_ERROR_LOG_BYTES, _LOG_BYTES),
-    ]
-    if threads:
-        options.append((_JIT_MAX_REGISTERS, registers_of(threads)))
-    keys = (ctypes.c_int * len(options))(*(key for key, _ in options))
-    values = (ctypes.c_void_p * len(options))(*(value for _, value in options))
-    library, module, handle = _library(), ctypes.c_void_p(), ctypes.c_void_p()
     enter(device)
-    status = library.cuModuleLoadDataEx(
+    limits = {_JIT_MAX_REGISTERS: registers_of(threads)} if threads else {}
+    status, module, said = _assembled(ptx, limits)
+    if status:
+        # Optimising, the assembler has not enough predicates for some texts, and gives up.
+        _log.info("kernel '%s' is assembled without optimisation: %s", name, said)
+        status, module, _ = _assembled(ptx, {**limits, _JIT_OPTIMISATION: 1})
+    if status:
+        raise EngineError(f"kernel '{name}' was not assembled: {_message(status)}\n{said}")
+    handle = ctypes.c_void_p()
+    _check(_library().cuModuleGetFunction(ctypes.byref(handle), module, b"am_entry"))
+    return Function(module, handle, device, name, early=WAIT in ptx and _can_start_early())
+
+
+def _assembled(ptx: str, limits: dict[int, int]) -> tuple[int, ctypes.c_void_p, str]:
+    """The driver's status, the module, and what its assembler complained of."""
+    log, module = ctypes.create_string_buffer(_LOG_BYTES), ctypes.c_void_p()
+    place = ctypes.cast(log, ctypes.c_void_p).value
+    options = {_JIT_ERROR_LOG: place, _JIT_ERROR_LOG_BYTES: _LOG_BYTES, **limits}
+    keys = (ctypes.c_int * len(options))(*options)
+    values = (ctypes.c_void_p * len(options))(*options.values())
+    status = _library().cuModuleLoadDataEx(
         ctypes.byref(module), ptx.encode(), len(options), keys, values
     )
-    if status:
-        said = log.value.decode(errors="replace")
-        raise EngineError(f"kernel '{name}' was not assembled: {_message(status)}\n{said}")
-    _check(library.cuModuleGetFunction(ctypes.byref(handle), module, b"am_entry"))
-    return Function(module, handle, device, name, early=WAIT in ptx and _can_start_early())
+    return status, module, log.value.decode(errors="replace")
 
 
 def fill(address: int, size: int, stream: int) -> None:
