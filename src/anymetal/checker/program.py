@@ -28,9 +28,10 @@ from anymetal.msl.compile import refuse_unset_constants
 from anymetal.msl.contract import contract
 from anymetal.nouns import Argument, Position, Program
 from anymetal.passes.check.debug_info import DebugInfo, Spot
-from anymetal.passes.check.instrument import Instrument, Instrumented
+from anymetal.passes.check.instrument import Instrument
 from anymetal.passes.check.mark import inline_everything, mark
 from anymetal.passes.check.order import Order
+from anymetal.passes.check.sites import Instrumented
 from anymetal.passes.lower.coroutine import Site
 from anymetal.passes.lower.invariant import mark_loads_through
 from anymetal.passes.lower.machine import THREAD_MAIN

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from anymetal.ir import (
     I1,
@@ -60,6 +60,7 @@ from anymetal.passes.check.mark import (
 from anymetal.passes.check.moves import Moves
 from anymetal.passes.check.padding import Padding
 from anymetal.passes.check.quotients import Quotients, restore
+from anymetal.passes.check.sites import AccessSite, Instrumented
 from anymetal.passes.check.unset import LOCAL
 from anymetal.passes.check.unset_values import UnsetValues
 from anymetal.passes.check.wholes import Wholes, unit
@@ -77,36 +78,6 @@ LISTENER_DATA_OFFSET = offset_of(Group, "listener_data")
 # Classes of llvm.is.fpclass.
 _NAN, _INFINITE, _FINITE, _ALL_CLASSES = 3, 516, 504, 1023
 _SUFFIXES = {"float": "f32", "half": "f16", "bfloat": "bf16"}
-
-
-@dataclass(frozen=True)
-class AccessSite:
-    """What a site number in a finding stands for."""
-
-    spots: tuple[Spot, ...]
-    kind: int
-    element: int
-    align: int
-    use: int
-    root: Root
-    what: str
-    instruction: Instruction
-
-
-@dataclass
-class Instrumented:
-    """What the pass did: every site by its number, and the memory that the kernel touches."""
-
-    sites: list[AccessSite] = field(default_factory=list)
-    static_slots: list[int] = field(default_factory=list)
-    smallest: dict[Root, int] = field(default_factory=dict)
-    units: dict[Root, int] = field(default_factory=dict)  # accesses start and end at multiples
-    written_to: set[Root] = field(default_factory=set)
-    computed: set[Root] = field(default_factory=set)  # where not all accesses move bits
-    has_fences: bool = False
-    has_calls: bool = False  # of functions that could not be inlined
-    largest: int = 0  # bytes that one access touches
-    matrices: list[tuple[Spot, ...]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,14 @@ from typing import ClassVar
 from anymetal.ir import FLOAT, I8, I64, PTR, Instruction, Operand, Type, array, vector
 from anymetal.passes.lower.powers import SCALED
 from anymetal.passes.simdgroup import scaling
+from anymetal.passes.simdgroup.access import Access
 from anymetal.passes.simdgroup.ahead import blocks_in_rows, reads_of_rows
 from anymetal.passes.simdgroup.analysis import Analysis
 from anymetal.passes.simdgroup.atomics import Atomics, Steps, Update, threadgroup_pointers
 from anymetal.passes.simdgroup.calls import Calls
 from anymetal.passes.simdgroup.facts import WIDTH, Tag
 from anymetal.passes.simdgroup.graph import NotVectorisable
-from anymetal.passes.simdgroup.memory import Access, Memory
+from anymetal.passes.simdgroup.memory import Memory
 from anymetal.passes.simdgroup.operations import Operations
 from anymetal.passes.simdgroup.positions import SIMD_POINTER
 from anymetal.passes.simdgroup.products import (

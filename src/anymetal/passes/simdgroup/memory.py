@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from anymetal.ir import (
     I1,
@@ -21,14 +20,21 @@ from anymetal.ir import (
     constant,
     i32,
     i64,
-    integer,
     poison,
     vector,
     zero,
 )
 from anymetal.passes.simdgroup import exchange, fours, outlined
+from anymetal.passes.simdgroup.access import (
+    WORD,
+    Access,
+    common_align,
+    is_contiguous,
+    lane_weight,
+    odd_parts,
+)
 from anymetal.passes.simdgroup.ahead import fetch_next, fetch_row
-from anymetal.passes.simdgroup.facts import WIDTH, Lanes
+from anymetal.passes.simdgroup.facts import WIDTH
 from anymetal.passes.simdgroup.graph import NotVectorisable
 from anymetal.passes.simdgroup.streaming import LINE, NONTEMPORAL, is_aligned
 from anymetal.passes.simdgroup.together import Stretch, is_invariant, stretch_of
@@ -43,40 +49,8 @@ from anymetal.passes.simdgroup.values import (
 )
 from anymetal.passes.simdgroup.wide import QUAD, Wide, fits
 
-_NO_MARK: dict[str, str] = {}
 # Places that are loaded one by one sooner than gathered.
 _FEW = 4
-_WORD = 4  # bytes: processors gather and scatter no smaller elements
-
-
-@dataclass
-class Access:
-    """One load or store of one scalar type by the lanes of a mask (None: all)."""
-
-    type: Type
-    address: Value
-    align: int
-    mask: Operand | None
-    is_invariant: bool = False
-    is_volatile: bool = False
-    is_followed: bool = False  # other simdgroups, or other turns, take what lies behind it
-    is_streamed: Operand | None = None  # whether a store goes past the caches
-    next_row: Operand | None = None  # bytes to where the next threadgroup will load
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        return INVARIANT if self.is_invariant else _NO_MARK
-
-    @property
-    def common_align(self) -> int:
-        """The alignment of all lanes' addresses, inactive lanes included."""
-        offsets = self.address.facts.offsets
-        assert offsets is not None
-        return math.gcd(self.align, *(offset - offsets[0] for offset in offsets))
-
-
-def _common_align(accesses: list[Access]) -> int:
-    return min(access.common_align for access in accesses)
 
 
 class Memory:
@@ -151,14 +125,14 @@ class Memory:
             or kind is I1
         ):
             return False
-        return not _odd_parts(kind)
+        return not odd_parts(kind)
 
     def has_gaps(self, kind: Type, address: Value) -> bool:
         """Whether an access is strided with gaps, which other accesses may fill."""
         offsets = address.facts.offsets
         if offsets is None or not address.facts.is_pattern:
             return False
-        return not _is_contiguous(offsets, self._code.types.size(kind)) and (
+        return not is_contiguous(offsets, self._code.types.size(kind)) and (
             stretch_of([offsets], self._code.types.size(kind)) is None
         )
 
@@ -243,7 +217,7 @@ class Memory:
 
     def _load(self, access: Access) -> Value:
         code, wide = self._code, vector_type(access.type)
-        odd = _odd_parts(access.type)
+        odd = odd_parts(access.type)
         if odd:
             return self._odd_load(access, odd)
         fast = self._fast_load(access)
@@ -268,7 +242,7 @@ class Memory:
         if offsets is None:
             return None
         size = self._code.types.size(access.type)
-        if _is_contiguous(offsets, size):
+        if is_contiguous(offsets, size):
             return lambda: self._contiguous_load(access)
         if offsets.count(offsets[0]) == WIDTH:
             return lambda: self._broadcast_load(access)
@@ -351,7 +325,7 @@ class Memory:
         """Strided loads that cover a stretch of memory: one wide load, and a shuffle each."""
         stretch, condition = self._stretch(accesses), accesses[0].address.condition
         assert stretch is not None
-        code, first = self._code, replace(accesses[0], align=_common_align(accesses))
+        code, first = self._code, replace(accesses[0], align=common_align(accesses))
         if condition is None:
             return self._values(first.type, stretch, self._runs(first, stretch))
         if not stretch.is_in_turn:
@@ -403,7 +377,7 @@ class Memory:
     def _stretch_load(self, accesses: list[Access]) -> list[Operand]:
         stretch = self._stretch(accesses)
         assert stretch is not None
-        first = replace(accesses[0], align=_common_align(accesses))
+        first = replace(accesses[0], align=common_align(accesses))
         return self._taken(first.type, stretch, self._runs(first, stretch))
 
     def _runs(self, access: Access, stretch: Stretch) -> list[Operand]:
@@ -458,7 +432,7 @@ class Memory:
         stretch = self._stretch(accesses)
         assert stretch is not None
         runs = self._joined(stretch, values)
-        first = replace(accesses[0], align=_common_align(accesses))
+        first = replace(accesses[0], align=common_align(accesses))
 
         def quick() -> None:
             for number, run in enumerate(runs):
@@ -508,17 +482,17 @@ class Memory:
     def _is_fours(self, stretch: Stretch, kind: Type) -> bool:
         """Whether each lane takes four neighbours of 4 bytes, and the next lane the next four."""
         is_four = len(stretch.taken) == fours.FOUR and stretch.is_in_turn
-        return is_four and self._code.types.size(kind) == _WORD
+        return is_four and self._code.types.size(kind) == WORD
 
     def _gather(self, access: Access, *, rare: bool = False) -> Operand:
         """`rare`: where a faster form does not fit, which hardly happens."""
         code, wide = self._code, vector_type(access.type)
         size, pointers = code.types.size(access.type), code.vector(access.address)
-        if rare or (size < _WORD and access.mask is not None):
+        if rare or (size < WORD and access.mask is not None):
             return outlined.loaded(code, access.type, 1, pointers, access.mask, access.align)
-        if size < _WORD and code.is_long:
+        if size < WORD and code.is_long:
             return outlined.gathered(code, access.type, pointers, access.align)
-        code.extra_weight += _lane_weight(size)
+        code.extra_weight += lane_weight(size)
         name = f"llvm.masked.gather.{mangled(wide)}.v{WIDTH}p0"
         aligned = ((f"align {access.align}",), (), ())
         arguments = [pointers, access.mask or ALL_LANES, zero(wide)]
@@ -552,7 +526,7 @@ class Memory:
 
     def _store(self, access: Access, value: Value) -> None:
         code = self._code
-        odd = _odd_parts(access.type)
+        odd = odd_parts(access.type)
         if odd:
             self._odd_store(access, value, odd)
             return
@@ -572,7 +546,7 @@ class Memory:
         if offsets is None:
             return None
         size = self._code.types.size(access.type)
-        if _is_contiguous(offsets, size):
+        if is_contiguous(offsets, size):
             return lambda: self._contiguous_store(access, value)
         if offsets.count(offsets[0]) == WIDTH:
             return lambda: self._last_store(access, value)
@@ -625,13 +599,13 @@ class Memory:
         code = self._code
         written, pointers = code.vector(value), code.vector(access.address)
         size = code.types.size(access.type)
-        if rare or (size < _WORD and access.mask is not None):
+        if rare or (size < WORD and access.mask is not None):
             outlined.store(code, 1, written, pointers, access.mask, access.align)
             return
-        if size < _WORD and code.is_long:
+        if size < WORD and code.is_long:
             outlined.scatter(code, written, pointers, access.align)
             return
-        code.extra_weight += _lane_weight(size)
+        code.extra_weight += lane_weight(size)
         name = f"llvm.masked.scatter.{mangled(written.type)}.v{WIDTH}p0"
         aligned = ((), (f"align {access.align}",), ())
         arguments = [written, pointers, access.mask or ALL_LANES]
@@ -642,27 +616,3 @@ class Memory:
         if self._spare is None:
             self._spare = self._code.variable(I64, align=8)
         return self._spare
-
-
-def _lane_weight(size: int) -> int:
-    """About how many instructions LLVM makes of a gather or scatter."""
-    return 4 if size >= _WORD else 3 * WIDTH
-
-
-def _odd_parts(kind: Type) -> list[tuple[int, Integer]]:
-    """Offsets and types of the usual integers that an unusual one is made of."""
-    if not isinstance(kind, Integer) or kind.bits in (8, 16, 32, 64):
-        return []
-    if kind.bits % 8:
-        raise NotVectorisable(f"{kind} in memory")
-    parts, offset = [], 0
-    for bits in (64, 32, 16, 8):
-        while kind.bits - offset * 8 >= bits:
-            parts.append((offset, integer(bits)))
-            offset += bits // 8
-    return parts
-
-
-def _is_contiguous(offsets: Lanes, size: int) -> bool:
-    first = offsets[0]
-    return all(offset == first + lane * size for lane, offset in enumerate(offsets))
