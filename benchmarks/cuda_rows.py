@@ -253,7 +253,10 @@ def _step(count: int, elements: int) -> Row:
         make,
         prepared(optim.AdamW),
         prepared(torch.optim.AdamW, fused=True),
-        moved=lambda arguments, _: 7 * _size(arguments[0]),
+        lambda *arguments: torch.compile(
+            prepared(torch.optim.AdamW, foreach=True)(*arguments), dynamic=False
+        ),
+        lambda arguments, _: 7 * _size(arguments[0]),
     )
 
 
@@ -374,7 +377,8 @@ def _own_kernels() -> Iterator[Row]:
         lambda draw: [draw.normal(rows, columns), draw.normal(rows, columns)],
         _scan,
         lambda x, _: lambda: x.cumsum(-1),
-        moved=lambda arguments, _: _size(list(arguments)),
+        lambda x, _: torch.compile(lambda: x.cumsum(-1), dynamic=False),
+        lambda arguments, _: _size(list(arguments)),
     )
     yield Row(
         "histogram 256M bytes",

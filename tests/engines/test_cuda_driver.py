@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cuda.bindings import driver as bindings
 
 from anymetal.engines.cuda import driver
 from anymetal.errors import EngineError, LimitError
@@ -47,12 +48,13 @@ def test_memory_beyond_what_all_launches_have_is_asked_of_the_driver(
 def test_text_that_is_not_assembled_is_tried_without_optimisation(
     monkeypatch: pytest.MonkeyPatch, refusals: int
 ) -> None:
+    option = bindings.CUjit_option
     asked: list[dict[int, int]] = []
 
     class Library:
         def cuModuleLoadDataEx(self, _m: Any, _t: bytes, count: int, keys: Any, values: Any) -> int:
             asked.append({keys[i]: values[i] for i in range(count)})
-            ctypes.memmove(values[list(keys).index(5)], b"no predicates", 13)
+            ctypes.memmove(asked[-1][option.CU_JIT_ERROR_LOG_BUFFER], b"no predicates", 13)
             return 218 if len(asked) <= refusals else 0
 
         def __getattr__(self, name: str) -> Any:
@@ -65,8 +67,9 @@ def test_text_that_is_not_assembled_is_tried_without_optimisation(
     else:
         with pytest.raises(EngineError, match=r"'large' was not assembled: .*\n.*no predicates"):
             loaded()
-    assert [one.get(7) for one in asked] == [None, 1][: min(refusals, 1) + 1]
-    assert all(one[0] == 128 for one in asked)
+    levels = [one.get(option.CU_JIT_OPTIMIZATION_LEVEL) for one in asked]
+    assert levels == [None, 1][: min(refusals, 1) + 1]
+    assert all(one[option.CU_JIT_MAX_REGISTERS] == 128 for one in asked)
 
 
 @pytest.mark.parametrize(("version", "can"), [(12020, False), (12030, True), (13000, True)])

@@ -1,5 +1,5 @@
-"""Kernels of the operators for NVIDIA GPUs, as NVIDIA's assembler takes them: of each room's first
-operator one a dtype, by turns; `make cuda` has them all, and a table of their registers."""
+"""NVIDIA's assembler takes the kernels of the operators: here one kernel of the first operator of
+each module, in a dtype by turns; `make cuda` has all, and a table of their registers."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from anymetal.policy.policy import Choice, override
     ],
 )
 def test_pieces_are_halved_while_there_are_too_few(length: int, rows: int, piece: int) -> None:
-    values = {"chunk": 16384, "wanted_groups": 128, "least": 4096}
+    values = {"chunk": 16384, "wanted_groups": 128, "least_piece": 4096}
     assert piece_of(Choice(512, values, "here"), "chunk", length, rows) == piece
 
 
@@ -33,7 +33,7 @@ def test_without_a_wish_the_policy_decides() -> None:
 def test_results_are_the_same_in_pieces_of_any_length() -> None:
     query, key, value = (torch.randn(1, 2, n, 64) for n in (1, 3000, 3000))
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, value)
-    split = {"max_groups": 512, "min_keys": 64, "keys_per_part": 2048, "least": 100}
+    split = {"max_groups": 512, "min_keys": 64, "keys_per_part": 2048, "least_piece": 100}
     for wanted in (0, 5, 64):
         with override("scaled_dot_product_attention", "two_phase", wanted_groups=wanted, **split):
             found = ops.scaled_dot_product_attention(query, key, value)
@@ -43,6 +43,6 @@ def test_results_are_the_same_in_pieces_of_any_length() -> None:
 @pytest.mark.parametrize(("length", "least"), [(32, 8), (7, 8), (33, 4), (1, 8)])
 def test_strided_softmax_with_few_threads_along_a_column(length: int, least: int) -> None:
     x = torch.randn(3, length, 50)
-    with override("softmax", "columns", group_size=512, columns_per_group=32, least=least):
+    with override("softmax", "columns", group_size=512, columns_per_group=32, least_elements=least):
         found = ops.softmax(x, 1)
     torch.testing.assert_close(found, x.softmax(1), rtol=1e-5, atol=1e-7)

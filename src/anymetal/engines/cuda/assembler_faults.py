@@ -3,8 +3,8 @@ other words. That of CUDA 13.4 has neither fault.
 
 It looks through shuffles of constants, as LLVM does not. Where the distance of a left shift, which
 Metal takes modulo 32, turns out to be a negative constant, it drops the mask and makes 0 of
-`(x & 3) << (n & 31)`. And of a short that is negated, or whose sign is taken away, it thinks that
-it fits a short: -32768 becomes 32768 where it is made an int.
+`(x & 3) << (n & 31)`. And it takes the negative of a short, or its absolute value, to fit a short:
+-32768 becomes 32768 where the result is made an int.
 """
 
 from __future__ import annotations

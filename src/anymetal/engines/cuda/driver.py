@@ -157,8 +157,8 @@ def load(ptx: str, name: str, device: int, *, threads: int = 0) -> Function:
     limits = {_JIT_MAX_REGISTERS: registers_of(threads)} if threads else {}
     status, module, said = _assembled(ptx, limits)
     if status:
-        # Optimising, the assembler has not enough predicates for some texts, and gives up.
-        _log.info("kernel '%s' is assembled without optimisation: %s", name, said)
+        # Optimising, the assembler runs out of predicates for some texts, and gives up.
+        _log.warning("kernel '%s' is assembled with less optimisation: %s", name, said)
         status, module, _ = _assembled(ptx, {**limits, _JIT_OPTIMISATION: 1})
     if status:
         raise EngineError(f"kernel '{name}' was not assembled: {_message(status)}\n{said}")

@@ -12,6 +12,9 @@
 // NaN.
 #include "shared/paged_keys.h"
 
+constant constexpr uint most_simds = 8;
+constant constexpr uint most_threads = most_simds * lanes;
+
 // --- results -------------------------------------------------------------------------------------
 
 // The element that is a lane's i-th: with a team, eight neighbours each; else 32 apart.

@@ -10,8 +10,6 @@
 #include "shared/vectors.h"
 
 constant constexpr uint lanes = 32;
-constant constexpr uint most_simds = 8;
-constant constexpr uint most_threads = most_simds * lanes;
 constant constexpr uint no_key = 0xffffffff;
 
 // How an element of a cache becomes a float.

@@ -68,7 +68,7 @@ def _launch_columns(
     choice = choice_for(operator, first, "columns", "strided")
     variants.record(operator.name, first.dtype, "columns", 1)
     wide = min(choice.values["columns_per_group"], 1 << (inner - 1).bit_length())
-    shares = -(-length // choice.values.get("least", 1))
+    shares = -(-length // choice.values.get("least_elements", 1))
     high = min(choice.group_size // wide, 1 << (shares - 1).bit_length())
     name = f"{operator.name}_columns_{SUFFIXES[first.dtype]}_{SUFFIXES[result.dtype]}"
     operator.kernels.kernel(name, first.device)(
