@@ -10,13 +10,19 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from anymetal import compile_shader, linalg, ops, optim
+from anymetal.ops.quantised.quantize import Quantized
+from anymetal.ops.quantised.schemes import SCHEMES, codes_of, packed
 
 FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
 NAMES = {FP32: "fp32", BF16: "bf16", FP16: "fp16", torch.uint8: "u8"}
 KERNELS = Path(__file__).parent / "kernels"
 MANY = 64 * 2**20
+INT4, GROUP = SCHEMES["int4"], 64
+# Left to itself torch.compile calls cuBLAS for products.
+TRITON_PRODUCTS = {"max_autotune": True, "max_autotune_gemm_backends": "TRITON"}
 
 Thunk = Callable[[], Any]
 Arguments = Sequence[Any]
@@ -43,16 +49,16 @@ class Draw:
 
 @dataclass(frozen=True)
 class Row:
-    """One line. `ours` and `theirs` take the arguments and give the call that is timed; `compiled`
-    is torch.compile's. `flops` where arithmetic is the limit; `reads` where next to nothing is
-    written, and a kernel that reads the same bytes shows what can be reached."""
+    """One line. `ours`, `theirs` and `triton` take the arguments and give the call that is timed.
+    `flops` where arithmetic is the limit; `reads` where next to nothing is written, and a kernel
+    that reads the same bytes shows what can be reached."""
 
     name: str
     dtype: torch.dtype
     make: Callable[[Draw], Arguments]
     ours: Callable[..., Thunk]
     theirs: Callable[..., Thunk]
-    compiled: Callable[..., Thunk] | None = None
+    triton: Callable[..., Thunk] | None = None
     moved: Callable[[Arguments, Any], int] | None = None
     flops: int = 0
     reads: bool = False
@@ -65,6 +71,11 @@ class Row:
 
 def _call(function: Callable[..., Any]) -> Callable[..., Thunk]:
     return lambda *arguments: lambda: function(*arguments)
+
+
+def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Thunk]:
+    """The call as torch.compile makes it, for just these shapes."""
+    return lambda *arguments: _call(torch.compile(function, dynamic=False, **options))(*arguments)
 
 
 def _size(values: Any) -> int:
@@ -87,7 +98,7 @@ def _simple(
         lambda draw: [draw.normal(*shape) for shape in shapes],
         _call(ours),
         _call(theirs),
-        lambda *arguments: _call(torch.compile(theirs, dynamic=False))(*arguments),
+        _compiled(theirs),
         _all,
     )
 
@@ -203,7 +214,7 @@ def _rope(dtype: torch.dtype) -> Row:
         make,
         _call(ops.rope),
         _call(theirs),
-        lambda *arguments: _call(torch.compile(theirs, dynamic=False))(*arguments),
+        _compiled(theirs),
         _all,
     )
 
@@ -221,7 +232,7 @@ def _losses_and_steps() -> Iterator[Row]:
         make,
         _call(ops.cross_entropy),
         _call(F.cross_entropy),
-        lambda *arguments: _call(torch.compile(F.cross_entropy, dynamic=False))(*arguments),
+        _compiled(F.cross_entropy),
         _all,
         reads=True,
     )
@@ -272,7 +283,8 @@ def _vectors() -> Iterator[Row]:
         lambda draw: [draw.normal(*heads), draw.normal(*keys), draw.normal(*keys)],
         _call(ops.scaled_dot_product_attention),
         _call(F.scaled_dot_product_attention),
-        moved=_all,
+        _compiled(flex_attention),
+        _all,
         reads=True,
     )
     yield _paged(32, 4096, 32, 8)
@@ -282,24 +294,45 @@ def _matvec(out: int, into: int) -> Row:
     return Row(
         f"int4 matvec {out} x {into}",
         BF16,
-        lambda draw: [draw.normal(1, into), draw.normal(out, into)],
-        _quantised,
-        lambda x, w: lambda: F.linear(x, w),
-        moved=_quantised_bytes,
+        lambda draw: [draw.normal(1, into), *_quantised(draw.normal(out, into))],
+        _int4,
+        _torch_int4,
+        lambda x, words, scales: _compiled(_unpacked_product)(x, _bytes(words), scales),
+        _all,
         reads=True,
-        compares=False,
     )
 
 
-def _quantised(x: Tensor, w: Tensor) -> Thunk:
-    weight = ops.quantize(w.zero_() if w.is_cpu else w, "int4", 64)
+def _quantised(w: Tensor) -> tuple[Tensor, Tensor]:
+    weight = ops.quantize(w.zero_() if w.is_cpu else w, INT4.name, GROUP)
+    return weight.words, weight.scales
+
+
+def _int4(x: Tensor, words: Tensor, scales: Tensor) -> Thunk:
+    weight = Quantized(words, scales, None, INT4, GROUP)
     return lambda: ops.quantized_linear(x, weight)
 
 
-def _quantised_bytes(arguments: Arguments, result: Any) -> int:
-    x, w = arguments
-    assert isinstance(w, Tensor)
-    return w.numel() // 2 + w.numel() // 64 * w.element_size() + _size([x, result])
+def _bytes(words: Tensor) -> Tensor:
+    """Two neighbouring codes a byte, the first in its lower half."""
+    columns = words.shape[1] * 32 // INT4.bits
+    return packed(codes_of(words, columns, INT4.bits), INT4.bits).view(torch.uint8)
+
+
+def _torch_int4(x: Tensor, words: Tensor, scales: Tensor) -> Thunk:
+    """torch's own kernel for groups of int4 weights; it takes the first code in the upper half."""
+    pairs = _bytes(words)
+    weight = torch._convert_weight_to_int4pack((pairs << 4) | (pairs >> 4), 8)
+    scales_and_zeros = torch.stack((scales, torch.zeros_like(scales)), -1)
+    table = scales_and_zeros.transpose(0, 1).contiguous()
+    return lambda: torch._weight_int4pack_mm(x, weight, GROUP, table)
+
+
+def _unpacked_product(x: Tensor, pairs: Tensor, scales: Tensor) -> Tensor:
+    steps = torch.stack((pairs & 15, pairs >> 4), -1).view(*scales.shape, GROUP)
+    weights = (steps.to(scales.dtype) - 8) * scales[..., None]
+    products = weights * x.view(1, scales.shape[1], GROUP)
+    return products.sum((1, 2), dtype=FP32).to(x.dtype)[None]
 
 
 def _paged(batch: int, keys: int, heads: int, kv_heads: int) -> Row:
@@ -315,19 +348,21 @@ def _paged(batch: int, keys: int, heads: int, kv_heads: int) -> Row:
             lengths.to(draw.device),
         ]
 
-    def theirs(query: Tensor, k: Tensor, v: Tensor, tables: Tensor, _: Tensor) -> Thunk:
-        k, v = (c[tables].view(batch, keys, kv_heads, 128).transpose(1, 2) for c in (k, v))
-        return lambda: F.scaled_dot_product_attention(
-            query.unsqueeze(2), k, v, enable_gqa=True
-        ).squeeze(2)
+    def dense(function: Callable[..., Tensor]) -> Callable[..., Thunk]:
+        def prepare(query: Tensor, k: Tensor, v: Tensor, tables: Tensor, _: Tensor) -> Thunk:
+            k, v = (c[tables].view(batch, keys, kv_heads, 128).transpose(1, 2) for c in (k, v))
+            return lambda: function(query.unsqueeze(2), k, v, enable_gqa=True).squeeze(2)
+
+        return prepare
 
     return Row(
-        f"paged decode, {batch} sequences of {keys} (torch: dense)",
+        f"paged decode, {batch} sequences of {keys} (others: dense)",
         BF16,
         make,
         _call(ops.paged_attention),
-        theirs,
-        moved=_all,
+        dense(F.scaled_dot_product_attention),
+        lambda *arguments: dense(torch.compile(flex_attention, dynamic=False))(*arguments),
+        _all,
         reads=True,
     )
 
@@ -344,6 +379,7 @@ def _products() -> Iterator[Row]:
             lambda draw: [draw.normal(size, size), draw.normal(size, size)],
             _call(ops.matmul),
             _call(torch.matmul),
+            _compiled(torch.matmul, options=TRITON_PRODUCTS),
             flops=2 * size**3,
         )
     for keys in (4096, 8192):
@@ -362,8 +398,22 @@ def _prefill(heads: int, keys: int) -> Row:
         lambda draw: [draw.normal(*shape) for _ in range(3)],
         attention(ops.scaled_dot_product_attention),
         attention(F.scaled_dot_product_attention),
+        _causal_flex_attention,
         flops=2 * heads * keys**2 * 128,
     )
+
+
+def _causal_flex_attention(q: Tensor, k: Tensor, v: Tensor) -> Thunk:
+    mask = create_block_mask(
+        lambda _batch, _head, query, key: query >= key,
+        None,
+        None,
+        q.shape[2],
+        k.shape[2],
+        device=q.device,
+    )
+    attention = torch.compile(flex_attention, dynamic=False)
+    return lambda: attention(q, k, v, block_mask=mask)
 
 
 # --- kernels of a user's --------------------------------------------------------------------------
@@ -386,7 +436,8 @@ def _own_kernels() -> Iterator[Row]:
         lambda draw: [draw.below(256, 256 * 2**20, dtype=torch.uint8)],
         _histogram,
         lambda data: lambda: torch.bincount(data, minlength=256).int(),
-        moved=lambda arguments, _: _size(list(arguments)),
+        _triton_histogram,
+        lambda arguments, _: _size(list(arguments)),
         reads=True,
     )
 
@@ -410,6 +461,12 @@ def _histogram(data: Tensor) -> Thunk:
         return counts
 
     return run
+
+
+def _triton_histogram(data: Tensor) -> Thunk:
+    from triton_histogram import histogram  # noqa: PLC0415  (only a GPU's machine has Triton)
+
+    return histogram(data)
 
 
 def read_of(bytes_read: int, device: str) -> Thunk:
