@@ -474,11 +474,11 @@ def test_kernels_wait_for_what_came_before_at_their_start(
         + "kernel void add(device float* x, uint i [[thread_index_in_threadgroup]]) { x[i] += 1; }"
     )
     ptx = built(Compiler(Source(text)), "add", engine=f"cuda-{processor}").ptx
-    assert ptx.count(early.WAIT) == waits
+    assert ptx.count(early.WAIT) == ptx.count(early.LET_COME) == waits
     body = ptx[ptx.index(".entry") :]
     if waits:
         opcodes = [line.opcode for line in lines_of(body) if line.opcode]
-        assert opcodes[0] == early.WAIT
+        assert opcodes[:2] == [early.WAIT, early.LET_COME]
     assemble(ptx, tmp_path, processor.replace("sm", "sm_"))
 
 

@@ -225,6 +225,9 @@ kernel void counted(device const uint4* x, device atomic_uint* y,
                     uint i [[thread_position_in_grid]]) {
   atomic_fetch_add_explicit(y, x[i].x + x[i].y + x[i].z + x[i].w, memory_order_relaxed);
 }
+kernel void added(device const float4* x, device float4* y, uint i [[thread_position_in_grid]]) {
+  y[i] += x[i];
+}
 kernel void in_place(device float4* x, uint i [[thread_position_in_grid]]) { x[i] *= 2; }
 """
 HINTED = "ld.global.nc.L2::cache_hint.v4.b32"
@@ -248,9 +251,19 @@ def test_what_is_read_stays_longer_than_what_is_written() -> None:
     assert not assemble(found, "sm_80").said
 
 
-@pytest.mark.parametrize("kernel", ["counted", "in_place"])
-def test_kernels_that_only_read_or_change_have_no_hints(kernel: str) -> None:
-    assert "cache_hint" not in streamed(kernel).ptx
+def test_what_a_kernel_in_place_reads_stays_too() -> None:
+    found = streamed("in_place")
+    assert found.ptx.count("ld.global.L2::cache_hint.v4.b32") == 1
+    assert not assemble(found, "sm_80").said
+
+
+def test_beside_read_only_memory_other_loads_have_no_hints() -> None:
+    assert "ld.global.v4.b32" in streamed("added").ptx
+    assert streamed("added").ptx.count(HINTED) == 1
+
+
+def test_kernels_that_only_read_have_no_hints() -> None:
+    assert "cache_hint" not in streamed("counted").ptx
 
 
 def test_loads_of_other_functions_lack_the_policy() -> None:

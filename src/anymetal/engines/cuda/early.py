@@ -1,7 +1,9 @@
 """PTX goes in, PTX of a kernel that may be started before the one in front of it has ended.
 
 Its threads wait at their first instruction until all that was queued on the stream before them is
-done and can be seen; the hardware has made them ready by then. Processors before sm_90 cannot.
+done and can be seen; the hardware has made them ready by then. Having waited, they let the next
+kernel come as soon as all threadgroups of this one have begun: it takes what the last ones leave
+free. Processors before sm_90 cannot.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from anymetal.engines.cuda.assembly import Line, entry_lines, lines_of, text_of
 
 WAIT = "griddepcontrol.wait"
+LET_COME = "griddepcontrol.launch_dependents"
 _FIRST_PROCESSOR = 90
 
 
@@ -17,5 +20,7 @@ def wait_at_the_start(text: str, processor: str) -> str:
         return text
     lines = []
     for line, _, is_first in entry_lines(lines_of(text)):
-        lines += [Line(f"\t{WAIT};"), line] if is_first else [line]
+        if is_first:
+            lines += [Line(f"\t{WAIT};"), Line(f"\t{LET_COME};")]
+        lines.append(line)
     return text_of(lines)

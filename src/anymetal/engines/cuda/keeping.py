@@ -5,6 +5,9 @@ A kernel that streams reads and writes fills the cache with both. With the hint 
 256 MiB take 2 to 4% less time on an H200, with other data at each run too: what was written seems
 to go back to memory in longer runs. Triton's kernels have such hints. What the last threadgroups
 write stays, where the next kernel finds it: 0.2 to 0.8% less.
+
+A kernel in place reads nothing that it does not write; there the hints are for all loads: AdamW
+takes 2.8% less. Beside read-only memory they are not (rope in fp32 would take 1.5% more).
 """
 
 from __future__ import annotations
@@ -13,9 +16,13 @@ from collections.abc import Iterator
 
 from anymetal.engines.cuda.assembly import Line, entry_lines, lines_of, text_of
 
-_LOADS = {
+_READ_ONLY = {
     "ld.global.nc.v4.b32": "ld.global.nc.L2::cache_hint.v4.b32",
     "ld.global.nc.v2.b64": "ld.global.nc.L2::cache_hint.v2.b64",
+}
+_IN_PLACE = {
+    "ld.global.v4.b32": "ld.global.L2::cache_hint.v4.b32",
+    "ld.global.v2.b64": "ld.global.L2::cache_hint.v2.b64",
 }
 _STORES = {
     "st.global.v4.b32": "st.global.L2::cache_hint.v4.b32",
@@ -49,26 +56,27 @@ _MADE = f"""\t.reg .b64 \t%kept<3>;
 
 
 def keep_what_is_read(text: str) -> str:
-    """Hints for the kernel's loads of 16 bytes from memory that it only reads, if it writes too,
-    and for its stores of so many."""
+    """Hints for the kernel's loads of 16 bytes from memory that it only reads, or for all of them
+    where there is no such memory, if it writes too; and for its stores of so many."""
     lines = lines_of(text)
     opcodes = {line.opcode for line in lines}
-    if not opcodes & _LOADS.keys() or not any(code.startswith(_STORE) for code in opcodes):
+    loads = _READ_ONLY if opcodes & _READ_ONLY.keys() else _IN_PLACE
+    if not opcodes & loads.keys() or not any(code.startswith(_STORE) for code in opcodes):
         return text
-    return text_of(_hinted(lines))
+    return text_of(_hinted(lines, loads))
 
 
-def _hinted(lines: list[Line]) -> Iterator[Line]:
+def _hinted(lines: list[Line], loads: dict[str, str]) -> Iterator[Line]:
     """The entry function's lines; those of other functions, which lack the policies, stay."""
     for line, in_entry, is_first in entry_lines(lines):
         if is_first:
             yield from map(Line, _MADE.split("\n"))
-        yield _with_hint(line) if in_entry else line
+        yield _with_hint(line, loads) if in_entry else line
 
 
-def _with_hint(line: Line) -> Line:
-    if line.opcode in _LOADS:
-        return _changed(line, _LOADS[line.opcode], "]", _KEPT)
+def _with_hint(line: Line, loads: dict[str, str]) -> Line:
+    if line.opcode in loads:
+        return _changed(line, loads[line.opcode], "]", _KEPT)
     if line.opcode in _STORES:
         return _changed(line, _STORES[line.opcode], "}", _WRITTEN)
     return line
