@@ -1,4 +1,4 @@
-"""How often each byte occurs, as Triton's tutorials would count: its own histogram of a block,
+"""How often each byte occurs, by a straightforward Triton kernel: its own histogram of a block,
 added up over some blocks, then to the grid's by atomics. Only a machine with Triton imports this.
 """
 
