@@ -4,6 +4,8 @@ it."""
 from __future__ import annotations
 
 import ctypes
+import functools
+import math
 import re
 import struct
 import subprocess
@@ -24,6 +26,7 @@ from anymetal.engines.cuda import driver, early, launcher, messages
 from anymetal.engines.cuda.assembly import lines_of
 from anymetal.engines.cuda.block import Block, block_of
 from anymetal.engines.cuda.executable import CudaExecutable
+from anymetal.engines.cuda.parts import MOST_GROUPS, one_after_another, parts_of
 from anymetal.errors import EngineError, LimitError
 from anymetal.machine.layout import LogKind, LogValue
 from anymetal.nouns import Scalar, Source
@@ -413,10 +416,11 @@ def test_messages_of_kernels_are_told(caplog: pytest.LogCaptureFixture) -> None:
     value = bytes(LogValue(int(LogKind.UNSIGNED), 4, 1, (7, 0, 0, 0)))
     texts = b"sub" + b"" + b"got %u"
     size = -(-(40 + len(value) + len(texts)) // 8) * 8
-    record = struct.pack("<IiI3II3I", size, 3, 1, 1, 1, 0, 4, 3, 0, 6) + value + texts
+    record = struct.pack("<IiI3II3I", size, 3, 1, 1, 0, 0, 4, 3, 0, 6) + value + texts
     data = struct.pack("<2I", size, 2) + record.ljust(size, b"\0") + bytes(64)
-    # The second threadgroup in both directions of a grid of 11 x 7 is cut to 3 x 3.
-    messages.deliver(data, "k", (11, 7, 1), (8, 4, 1))
+    # The second threadgroup in both directions of a grid of 11 x 7 is cut to 3 x 3; down, it is the
+    # first of its part.
+    messages.deliver(data, "k", (0, 1, 0), (11, 7, 1), (8, 4, 1))
     first, second = (one.getMessage() for one in caplog.records)
     assert first == "k thread (9, 5, 0): [sub] got 7"
     assert "2 messages were dropped" in second
@@ -499,10 +503,56 @@ def test_kernels_that_name_their_threads_have_registers_for_so_many(
     assert loaded == asked
 
 
-def test_grid_beyond_the_driver_is_an_error(sample: Compiler) -> None:
-    made = built(sample, "atomics")
-    with pytest.raises(LimitError, match="65536"):
-        made._new_shape((1, 65536, 1), (1, 1, 1))
+def test_grid_beyond_the_driver_is_an_error() -> None:
+    with pytest.raises(LimitError, match="atomics: a grid of 2147483648 threadgroups along x"):
+        parts_of("atomics", (2**31, 1, 1), (1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("grid", "group", "count"),
+    [
+        ((33, 65535, 65535), (32, 1, 1), 1),
+        ((33, 65536, 2), (32, 1, 1), 2),
+        ((7, 3, 200_001), (4, 1, 3), 2),
+        ((1, 131_071, 65_537), (1, 1, 1), 6),
+    ],
+)
+def test_large_grids_are_launched_in_parts(
+    grid: tuple[int, int, int], group: tuple[int, int, int], count: int
+) -> None:
+    """Every threadgroup is in one of them."""
+    parts = parts_of("k", grid, group)
+    whole = [-(-t // g) for t, g in zip(grid, group, strict=True)]
+    assert len(parts) == count
+    assert sum(math.prod(part.groups) for part in parts) == math.prod(whole)
+    starts = {part.first for part in parts}
+    assert len(starts) == count
+    for part in parts:
+        assert all(0 < n <= most for n, most in zip(part.groups, MOST_GROUPS, strict=True))
+        ends = [f + n for f, n in zip(part.first, part.groups, strict=True)]
+        assert all(
+            end <= w and f % m == 0
+            for end, w, f, m in zip(ends, whole, part.first, MOST_GROUPS, strict=True)
+        )
+        assert struct.unpack("<10I", part.words) == (*grid, *group, *whole[1:], *part.first[1:])
+
+
+def test_parts_of_a_launch_find_their_place_in_the_block() -> None:
+    """A part that is refused is the last; the block has the first part's words again."""
+    block = ctypes.create_string_buffer(40)
+    parts = parts_of("k", (1, 200_000, 1), (1, 1, 1))
+    seen: list[bytes] = []
+
+    def queue(status: int) -> int:
+        seen.append(block.raw)
+        return status
+
+    for statuses, number in (((0, 0, 0, 0), 4), ((0, 7, 0, 0), 2)):
+        seen.clear()
+        puts = [functools.partial(queue, status) for status in statuses]
+        assert one_after_another(parts, puts, ctypes.addressof(block))() == max(statuses)
+        assert seen == [part.words for part in parts[:number]]
+        assert block.raw == parts[0].words
 
 
 def test_engine_follows_the_compute_capability() -> None:

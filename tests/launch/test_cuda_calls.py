@@ -3,6 +3,7 @@ the short way of later calls gives a launch the bytes, the shape and the errors 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import struct
 import threading
@@ -17,8 +18,9 @@ import anymetal
 from anymetal.engines.cuda import driver
 from anymetal.engines.cuda.executable import CudaExecutable
 from anymetal.errors import EngineError, LimitError
-from anymetal.launch import cuda
+from anymetal.launch import cuda, recorded
 from anymetal.launch.cuda import CudaKernel
+from anymetal.launch.error_buffer import ErrorBuffer
 from anymetal.launch.kernel import Kernel
 from anymetal.launch.structs import Fixed
 
@@ -34,6 +36,8 @@ kernel void nested(device float* x, constant Outer& o) { x[o.n] = o.inner.by; }
 kernel void rows(device float* x, constant Rows& r) { x[r.n] = r.first[1] + r.second[1]; }
 kernel void wide(device float* x, constant Wide& w) { x[0] = w.values[1]; }
 kernel void written(device float* x, device Wide& w) { w.values[1] = x[0]; }
+kernel void quads(device metal::float4* x, constant metal::float4& f) { x[0] = f; }
+kernel void reports(device float* x, device uint* errors) { errors[0] = x[0]; }
 """
 NUMBERS: dict[str, Any] = {"scale": 1.5, "count": 7, "steps": (2, 3), "flag": True}
 
@@ -128,6 +132,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Driver:
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
     monkeypatch.setattr(DRIVER, "meanwhile", lambda: None)
     monkeypatch.setattr(driver, "current", lambda device: DRIVER.stream)
+    monkeypatch.setattr(recorded, "is_recording", lambda: False)
     monkeypatch.setattr(CudaExecutable, "_load", lambda self, *_: Function(self))
     monkeypatch.setattr(
         cuda, "_copied", lambda data: torch.frombuffer(bytearray(data), dtype=torch.uint8)
@@ -421,3 +426,85 @@ def test_large_struct_that_is_written_is_copied_at_each_call(there: Driver) -> N
 def test_limit_of_a_threadgroup_holds_on_the_short_way(plain: Pair) -> None:
     with pytest.raises(LimitError):
         short(plain.quick).quickly((torch.zeros(4), 2.5, 3), 4096, 4096)
+
+
+def test_tensor_that_is_not_aligned_for_its_type_is_refused(pair: Callable[[str], Pair]) -> None:
+    quads, whole = pair("quads"), torch.zeros(9)
+    assert not quads(whole, whole[1:5])  # a value is read word by word
+    assert quads(whole[4:], whole[1:5])
+    for shifted in (whole[1:], whole[2:]):
+        assert not quads(shifted, whole[1:5])
+        with pytest.raises(RuntimeError, match=r"'x' .* storage_offset .* float4 .* 16 bytes"):
+            quads.quick(shifted, whole[1:5], threads=4, group_size=4)
+    halves = torch.zeros(9, dtype=torch.half)
+    with pytest.raises(RuntimeError, match=r"'x' .*float16 .* a float can .* 4 bytes"):
+        anymetal.compile_shader(TEXT).plain(halves[1:], 2.5, 3)
+
+
+def test_large_grid_is_queued_in_parts(plain: Pair, there: Driver) -> None:
+    for group_size in ((2, 1), (2, 1)):
+        there.launches.clear()
+        plain.quick(torch.zeros(4), 2.5, 3, threads=(4, 200_000), group_size=group_size)
+        assert [one.groups for one in there.launches] == [(2, 65535, 1)] * 3 + [(2, 3395, 1)]
+    assert plain(torch.zeros(4), 2.5, 3, threads=(4, 200_000), group_size=(2, 1))
+
+
+class Recording:
+    """A CUDA graph is being recorded while `on`; what must stay on the device is noted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.on = False
+        self.placed: list[bytes] = []
+        monkeypatch.setattr(recorded, "is_recording", lambda: self.on)
+        monkeypatch.setattr(recorded, "_constants", {})
+        monkeypatch.setattr(recorded, "_errors", [])
+        monkeypatch.setattr(driver, "placed", self.place)
+        monkeypatch.setattr(driver, "outside_recordings", contextlib.nullcontext)
+        monkeypatch.setattr(
+            cuda,
+            "_new_errors",
+            lambda: torch.zeros(ctypes.sizeof(ErrorBuffer), dtype=torch.uint8),
+        )
+
+    def place(self, device: int, data: bytes) -> int:
+        self.placed.append(data)
+        return 4096 * len(self.placed)
+
+
+@pytest.fixture
+def recording(monkeypatch: pytest.MonkeyPatch) -> Recording:
+    return Recording(monkeypatch)
+
+
+def test_constants_of_recorded_launches_stay(there: Driver, recording: Recording) -> None:
+    library, x = anymetal.compile_shader(TEXT), torch.zeros(4)
+    values = [{"values": [start] * 32} for start in (7.0, 8.0)]
+    library.wide(x, values[0], threads=4, group_size=4)  # where it may be dropped
+    recording.on = True
+    for number in (0, 1, 0):
+        there.launches.clear()
+        library.wide(x, values[number], threads=4, group_size=4)
+        assert there.launches[0].arguments[1] == 4096 * (number + 1)
+    assert recording.placed == [struct.pack("<32f", *one["values"]) for one in values]
+    with pytest.raises(RuntimeError, match=r"'w' .* is written by the kernel: what a CUDA graph"):
+        library.written(x, values[0], threads=4, group_size=4)
+
+
+def test_recorded_launch_reports_at_the_next(there: Driver, recording: Recording) -> None:
+    """Nothing waits while a graph is recorded: its kernels run later, and often."""
+    kernel, x = anymetal.compile_shader(TEXT).reports, torch.zeros(4)
+    monitored: list[str] = []
+    there.meanwhile = lambda: monitored.append("queued")
+    recording.on = True
+    kernel(x, threads=4, group_size=4, error_buf_idx=1)
+    recording.on = False
+    assert monitored == ["queued"]
+    ((_, errors),) = recorded._errors
+    assert there.launches[-1].arguments[1] == errors.data_ptr()
+    for number in (1, 2):
+        found = ErrorBuffer.from_address(errors.data_ptr())
+        found.count, found.messages[0].text = number, b"too large"
+        with pytest.raises(RuntimeError, match="too large\\nreports, recorded in a CUDA graph"):
+            kernel(x, threads=4, group_size=4, error_buf_idx=1)
+        assert found.count == 0
+    assert len(monitored) == 1

@@ -23,6 +23,7 @@ from anymetal.engines.contract import PLAIN, Sizes
 from anymetal.engines.cuda import driver
 from anymetal.engines.cuda.executable import CudaExecutable, ReadyLaunch
 from anymetal.errors import EngineError, LimitError
+from anymetal.launch import recorded
 from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Frame
 from anymetal.launch.call import Bound
 from anymetal.launch.error_buffer import ErrorBuffer, check_soon
@@ -118,6 +119,12 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
             for index in executable.small_values
         }
         self._constants = frozenset(i for i, a in self.binder.buffers.items() if a.is_const)
+        # Bits that no address of a buffer may have: the hardware stops the process's every kernel
+        # for good where one reads what is not aligned for its type.
+        self._unaligned = [0] * self._buffers
+        for index, buffer in self.binder.buffers.items():
+            align = max(buffer.element_align, 1)
+            self._unaligned[index] = (min(align, 4) if index in self._places else align) - 1
         self._blocks: list[_Block] = []
         # The shapes of calls with whole numbers, which are most; and from how many arguments on a
         # call needs no further look at them.
@@ -140,6 +147,7 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
             block = _Block(self.executable)
         try:
             addresses, values, places, index = block.addresses, block.values, self._places, 0
+            unaligned = self._unaligned
             for argument in args:
                 if argument is not values[index]:
                     kind = type(argument)
@@ -149,9 +157,12 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
                         if index in places and block.by_value:
                             return False
                         try:
-                            addresses[index] = argument.data_ptr()
+                            address = argument.data_ptr()
                         except RuntimeError:  # other layouts than the dense one have no storage
                             return False
+                        if address & unaligned[index]:
+                            return False
+                        addresses[index] = address
                         values[index] = _NOTHING
                     elif not self._put(block, index, argument):
                         return False
@@ -199,7 +210,7 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
     def _put_large(self, block: _Block, index: int, argument: Any) -> bool:
         """A struct that is too large for the block, where the device has its bytes already."""
         layout = self.binder.layouts.get(index)
-        if layout is None or index not in self._constants:
+        if layout is None or index not in self._constants or recorded.is_recording():
             return False
         data = layout.usual(argument)
         known = None if data is None else _constants.get((0, driver.current(0), data))
@@ -270,7 +281,9 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
         finally:
             # The driver has copied the block by now.
             self._blocks.append(block)
-        if errors is not None:
+        if errors is not None and recorded.is_recording():
+            recorded.keep_errors(self.name, errors)
+        elif errors is not None:
             mark = _unused_marks[device].pop() if _unused_marks[device] else driver.Mark()
             mark.set(driver.current(device))
             check_soon(functools.partial(_raise_reported, device, mark, errors, self.name))
@@ -303,7 +316,9 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
                 if argument.is_cuda:
                     if argument.dtype in _NOT_IN_METAL or argument.layout != _DENSE:
                         self._refuse(index, argument)
-                    addresses[index] = argument.data_ptr()
+                    addresses[index] = address = argument.data_ptr()
+                    if address & self._unaligned[index]:
+                        self._refuse_address(index, argument)
                     continue
             elif index >= count:
                 continue
@@ -324,6 +339,14 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
         """Says what is wrong with a tensor, as for one of the CPU's."""
         self.binder._unusual_tensor(self.binder.take_frame(), index, tensor, [])
 
+    def _refuse_address(self, index: int, tensor: torch.Tensor) -> None:
+        buffer = self.binder.buffers[index]
+        self.binder.fail(
+            f"{self.binder.place(index)} is a tensor of {tensor.dtype} with storage_offset"
+            f" {tensor.storage_offset()}, whose first element is not where a {buffer.type} can be"
+            f" read: at a multiple of {self._unaligned[index] + 1} bytes. Pass it with .clone()"
+        )
+
     def _bind_data(
         self, block: _Block, index: int, argument: Any, casts: Casts, keep: list[Any]
     ) -> None:
@@ -337,27 +360,38 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
                 ctypes.memmove(place, address, min(size, self.executable.block.value_bytes))
             else:
                 data = ctypes.string_at(address, size)
-                block.addresses[index] = self._on_device(index, data, keep).data_ptr()
+                block.addresses[index] = self._on_device(index, data, keep)
         finally:
             self.binder.give_back(frame)
 
-    def _on_device(self, index: int, data: bytes, keep: list[Any]) -> torch.Tensor:
-        if index not in self._constants or len(data) > _KEPT_BYTES:
-            made = _copied(data)
-            keep.append(made)
-            return made
+    def _on_device(self, index: int, data: bytes, keep: list[Any]) -> int:
         device = torch.cuda.current_device()
+        if recorded.is_recording():
+            if index not in self._constants:
+                self.binder.fail(
+                    f"{self.binder.place(index)} is written by the kernel: what a CUDA graph"
+                    " records takes a tensor there"
+                )
+            return recorded.constant(device, data)
+        if index not in self._constants or len(data) > _KEPT_BYTES:
+            keep.append(_copied(data))
+            return int(keep[-1].data_ptr())
         key = (device, driver.current(device), data)
         known = _constants.get(key)
         if known is None:
             known = _constants[key] = _copied(data)
             if len(_constants) > _KEPT_CONSTANTS:
                 _constants.popitem(last=False)
-        return known
+        return known.data_ptr()
 
     def _bind_error_buffer(self, block: _Block, index: int) -> torch.Tensor:
         self.check_error_index(index)
-        errors = _new_errors()
+        if recorded.is_recording():
+            with driver.outside_recordings():
+                errors = _new_errors()
+        else:
+            recorded.raise_reported()
+            errors = _new_errors()
         if index < self._buffers:
             block.addresses[index] = errors.data_ptr()
         return errors

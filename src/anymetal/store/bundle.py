@@ -14,7 +14,7 @@ from typing import Any
 from anymetal.errors import BundleError
 from anymetal.store.cache import Entry, decode, encode
 
-VERSION = 4
+VERSION = 5
 _KIND = "anymetal bundle"
 
 

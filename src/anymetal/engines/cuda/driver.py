@@ -6,10 +6,11 @@ machine with torch and a GPU runs kernels without further packages.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -31,6 +32,8 @@ REGISTERS = 65536  # of a multiprocessor, and so of a block
 _LOG_BYTES = 8192
 _EARLY_IN_GRAPHS = 12030  # CUDA 12.3
 _NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _ASSERTED = 710  # CUDA_ERROR_ASSERT
 _NO_CONTEXT = (201, 3)  # CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_NOT_INITIALIZED
 
@@ -65,6 +68,18 @@ def enter(device: int) -> None:
     library, context = _library(), ctypes.c_void_p()
     _check(library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
     _check(library.cuCtxSetCurrent(context))
+
+
+@contextlib.contextmanager
+def outside_recordings() -> Iterator[None]:
+    """In it may be done what a CUDA graph that is being recorded forbids: to load code, to set
+    memory aside, to wait. None of it becomes a part of the graph."""
+    library, mode = _library(), ctypes.c_int(_RELAXED)
+    _check(library.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode)))
+    try:
+        yield
+    finally:
+        _check(library.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode)))
 
 
 class Function:
@@ -126,9 +141,10 @@ class Function:
     def variable(self, name: str) -> tuple[int, int]:
         """Address and size of a variable of the kernel's module, on the device."""
         address, size = ctypes.c_uint64(), ctypes.c_size_t()
-        found = _library().cuModuleGetGlobal_v2(
-            ctypes.byref(address), ctypes.byref(size), self._module, name.encode()
-        )
+        with outside_recordings():
+            found = _library().cuModuleGetGlobal_v2(
+                ctypes.byref(address), ctypes.byref(size), self._module, name.encode()
+            )
         _check(found)
         return address.value, size.value
 
@@ -155,6 +171,11 @@ def load(ptx: str, name: str, device: int, *, threads: int = 0) -> Function:
     threadgroup can have that many."""
     enter(device)
     limits = {_JIT_MAX_REGISTERS: registers_of(threads)} if threads else {}
+    with outside_recordings():
+        return _loaded(ptx, name, device, limits)
+
+
+def _loaded(ptx: str, name: str, device: int, limits: dict[int, int]) -> Function:
     status, module, said = _assembled(ptx, limits)
     if status:
         # Optimising, the assembler runs out of predicates for some texts, and gives up.
@@ -189,7 +210,25 @@ def fill(address: int, size: int, stream: int) -> None:
 
 def store(address: int, data: bytes) -> None:
     """Bytes to the device, now."""
-    _check(_library().cuMemcpyHtoD_v2(ctypes.c_uint64(address), data, ctypes.c_size_t(len(data))))
+    library, stream = _library(), ctypes.c_void_p()
+    with outside_recordings():
+        _check(library.cuStreamCreate(ctypes.byref(stream), _NON_BLOCKING))
+        try:
+            size = ctypes.c_size_t(len(data))
+            _check(library.cuMemcpyHtoDAsync_v2(ctypes.c_uint64(address), data, size, stream))
+            _check(library.cuStreamSynchronize(stream))
+        finally:
+            library.cuStreamDestroy_v2(stream)
+
+
+def placed(device: int, data: bytes) -> int:
+    """The address of bytes on the device that stay there for good."""
+    enter(device)
+    address = ctypes.c_uint64()
+    with outside_recordings():
+        _check(_library().cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(max(len(data), 1))))
+    store(address.value, data)
+    return address.value
 
 
 def fetch(address: int, size: int) -> bytes:

@@ -7,20 +7,21 @@ import math
 import struct
 import threading
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from anymetal import settings
 from anymetal.engines.contract import Sizes
 from anymetal.engines.cuda import driver, messages, watch
 from anymetal.engines.cuda.block import block_of
 from anymetal.engines.cuda.launcher import Queue
-from anymetal.errors import LimitError
+from anymetal.engines.cuda.parts import Part, one_after_another, parts_of
+from anymetal.errors import EngineError, LimitError
 from anymetal.nouns import MAX_GROUP_SIZE, SIMDGROUP, Argument
 
-_SHAPE = struct.Struct("<6I")
-# What the driver takes of a grid along its second and third dimension.
-MAX_GROUPS_ACROSS = 65535
 _KEPT_SHAPES = 4096
 # From this width on a threadgroup that is alone on its multiprocessor leaves it idle at barriers.
 # It is better off with all its registers where it would spill more bytes than these.
@@ -47,16 +48,19 @@ def _width(group_size: Sizes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ReadyLaunch:
-    """The shape of a launch as its block of arguments has it, and what queues it."""
+    """The shape of a launch as its block of arguments has it, and what queues it: as a whole, or
+    part by part."""
 
     words: bytes
     put: Queue
     function: driver.Function
+    parts: Sequence[tuple[Part, Queue]]
 
-    def queue(self) -> None:
-        status = self.put()
+    def queue(self, put: Queue | None = None) -> None:
+        put = put or self.put
+        status = put()
         if status:
-            self.function.again(status, self.put)
+            self.function.again(status, put)
 
 
 class CudaExecutable:
@@ -81,7 +85,7 @@ class CudaExecutable:
         self._telling = threading.Lock()
         self._functions: dict[tuple[int, int, bool], driver.Function] = {}
         self._loaded: dict[tuple[int, int, bool], driver.Function] = {}
-        self._shapes: dict[tuple[Sizes, Sizes], tuple[bytes, Sizes, int]] = {}
+        self._shapes: dict[tuple[Sizes, Sizes], list[Part]] = {}
         self._ready: dict[tuple[Any, ...], ReadyLaunch] = {}
         self.written: dict[int, bytes] = {}  # the shape that stands in each block of arguments
 
@@ -140,14 +144,22 @@ class CudaExecutable:
         shape: tuple[Any, ...],
     ) -> None:
         """A launch of a kernel that sends messages: they are waited for, as on a CPU."""
-        threads, group_size, *_ = shape
+        if torch.cuda.is_current_stream_capturing():
+            raise EngineError(
+                f"kernel '{self.name}' sends messages (os_log), which the host reads when it has"
+                " ended: a CUDA graph cannot record it"
+            )
+        threads, group_size, buffers, *_ = shape
         address, size = ready.function.variable(messages.BUFFER)
-        with self._telling:
-            driver.fill(address, size, stream)
-            ready.queue()
-            driver.wait(stream, self.name)
-            data = driver.fetch(address, size)
-        messages.deliver(data, self.name, threads, group_size)
+        for part, put in ready.parts:
+            with self._telling:
+                driver.fill(address, size, stream)
+                driver.write(buffers, part.words)
+                ready.queue(put)
+                driver.wait(stream, self.name)
+                data = driver.fetch(address, size)
+            messages.deliver(data, self.name, part.first, threads, group_size)
+        driver.write(buffers, ready.words)
 
     def forget(self, buffers: int) -> None:
         """A new block of arguments lies where another one may have been."""
@@ -170,25 +182,17 @@ class CudaExecutable:
         if shape is None:
             if len(self._shapes) >= _KEPT_SHAPES:
                 self._shapes.clear()
-            shape = self._shapes[threads, group_size] = self._new_shape(threads, group_size)
-        words, groups, width = shape
+            shape = self._shapes[threads, group_size] = parts_of(self.name, threads, group_size)
+        width = _width(group_size)
         memory = self._place_arrays(buffers, arrays) if arrays else self.asked_bytes
         usual = self._has_usual and by_value and _is_whole(threads, group_size)
         key = (device, width, usual)
         function = self._functions.get(key)
         if function is None:
             function = self._functions[key] = self._load(*key)
-        put = function.prepared(groups, width, memory, stream, buffers)
-        return ReadyLaunch(words, put, function)
-
-    def _new_shape(self, threads: Sizes, group_size: Sizes) -> tuple[bytes, Sizes, int]:
-        x, y, z = (-(-t // g) for t, g in zip(threads, group_size, strict=True))
-        if max(y, z) > MAX_GROUPS_ACROSS or x >= 1 << 31:
-            raise LimitError(
-                f"{self.name}: a grid of {x} x {y} x {z} threadgroups; CUDA takes"
-                f" {(1 << 31) - 1} x {MAX_GROUPS_ACROSS} x {MAX_GROUPS_ACROSS}"
-            )
-        return _SHAPE.pack(*threads, *group_size), (x, y, z), _width(group_size)
+        puts = [function.prepared(part.groups, width, memory, stream, buffers) for part in shape]
+        put = puts[0] if len(puts) == 1 else one_after_another(shape, puts, buffers)
+        return ReadyLaunch(shape[0].words, put, function, list(zip(shape, puts, strict=True)))
 
     def _place_arrays(self, buffers: int, lengths: dict[int, int]) -> int:
         """Where each [[threadgroup(n)]] parameter begins, behind what threads ask for; returns the

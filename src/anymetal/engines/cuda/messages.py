@@ -24,11 +24,12 @@ class _Message(NamedTuple):
     texts: tuple[str, str, str]
 
 
-def deliver(data: bytes, kernel: str, grid: Sizes, group_size: Sizes) -> None:
-    """Hands the messages of one launch to `logging`."""
+def deliver(data: bytes, kernel: str, first: Sizes, grid: Sizes, group_size: Sizes) -> None:
+    """Hands the messages of one launch to `logging`, whose threadgroups count from `first` on."""
     _, dropped = _HEAD.unpack_from(data)
     for one in _messages(data[_HEAD.size :]):
-        place = position(one.group, one.thread, grid, group_size)
+        group = (one.group[0] + first[0], one.group[1] + first[1], one.group[2] + first[2])
+        place = position(group, one.thread, grid, group_size)
         messages.log(kernel, one.level, one.texts, one.values, place)
     messages.tell_dropped(kernel, dropped)
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from anymetal.engines.cuda.block import SHAPE_BYTES
 from anymetal.ir import Function, Instruction, Module
 from anymetal.ir.flow import Graph, Loop, graph_of, loop_aware_order
 
 TIME_LIMIT = "am_time_limit"
 DEFAULT_SECONDS = 60
-_SHAPE_BYTES = 24  # of the block of arguments
 _SETTLED = {True: "false", False: "true"}  # what a select gives where the loop is left
 _HALVING = ("lshr", "ashr", "udiv", "sdiv", "shl")
 _RESIZED = ("select", "zext", "sext", "trunc", "freeze")
@@ -254,4 +254,4 @@ class _Counts:
         if place is None or place.opcode != "getelementptr":
             return False
         offset = place.operands[-1].integer
-        return place.pointer.text == self._parameter and 0 <= (offset or 0) < _SHAPE_BYTES
+        return place.pointer.text == self._parameter and 0 <= (offset or 0) < SHAPE_BYTES

@@ -8,6 +8,10 @@ template <unsigned Buffers, unsigned Values, unsigned Arrays, unsigned ValueByte
 struct am_block {
   unsigned grid[3];
   unsigned group_size[3];
+  // Along y and z the hardware takes few threadgroups, and a large grid is launched in parts: how
+  // many there are in all, and the first of this part.
+  unsigned groups_across[2];
+  unsigned first_across[2];
   unsigned arrays[Arrays ? Arrays : 1];  // where each [[threadgroup(n)]] parameter begins
   unsigned long addresses[Buffers ? Buffers : 1];
   struct alignas(16) {
@@ -71,11 +75,11 @@ template <class Block>
 AM_INLINE bool am_start(const Block& block, am_group& group, am_thread& self) {
   unsigned position[3], groups[3];
   position[0] = __nvvm_read_ptx_sreg_ctaid_x();
-  position[1] = __nvvm_read_ptx_sreg_ctaid_y();
-  position[2] = __nvvm_read_ptx_sreg_ctaid_z();
+  position[1] = block.first_across[0] + __nvvm_read_ptx_sreg_ctaid_y();
+  position[2] = block.first_across[1] + __nvvm_read_ptx_sreg_ctaid_z();
   groups[0] = __nvvm_read_ptx_sreg_nctaid_x();
-  groups[1] = __nvvm_read_ptx_sreg_nctaid_y();
-  groups[2] = __nvvm_read_ptx_sreg_nctaid_z();
+  groups[1] = block.groups_across[0];
+  groups[2] = block.groups_across[1];
 #pragma clang loop unroll(full)
   for (int i = 0; i < 3; ++i) {
     unsigned nominal = block.group_size[i], left = block.grid[i] - position[i] * nominal;
