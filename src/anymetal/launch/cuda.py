@@ -152,9 +152,11 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
                 if argument is not values[index]:
                     kind = type(argument)
                     if kind is _Tensor or kind is _Parameter:
-                        if not argument.is_cuda or argument.dtype in _NOT_IN_METAL:
-                            return False
-                        if index in places and block.by_value:
+                        if (
+                            not argument.is_cuda
+                            or argument.dtype in _NOT_IN_METAL
+                            or (index in places and block.by_value)
+                        ):
                             return False
                         try:
                             address = argument.data_ptr()
