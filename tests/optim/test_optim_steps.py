@@ -23,6 +23,7 @@ from trajectories import (
 from anymetal import optim
 from anymetal.launch.guarded import watched
 from anymetal.ops.optimizers import adam_step_
+from anymetal.ops.optimizers.tables import check_states
 
 BOUND = 2e-6
 OPTIONS: list[tuple[str, dict[str, Any]]] = [
@@ -319,3 +320,11 @@ def test_compiled_training_step() -> None:
         return [param.detach() for param in model.parameters()]
 
     assert difference(run(True), run(False)) == 0
+
+
+def test_states_of_a_large_parameter_are_taken() -> None:
+    """Each of its rows may have as many elements as a tensor."""
+    param = torch.empty(2**31 - 1, device="meta")
+    check_states("adam_step_", [torch.empty(2, 2**31 - 1, device="meta")], [param], 2)
+    with pytest.raises(ValueError, match=r"'states\[0\]' expects shape \[2, 2147483647\]"):
+        check_states("adam_step_", [torch.empty(3, 2**31 - 1, device="meta")], [param], 2)
