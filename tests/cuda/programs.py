@@ -70,6 +70,7 @@ class Network(torch.nn.Module):
         x = ops.embedding(tokens, self.table)
         parts = ops.linear(ops.rms_norm(x, (WIDTH,), self.scale), self.into).chunk(3, -1)
         q, k, v = (part.view(*tokens.shape, HEADS, -1).transpose(1, 2) for part in parts)
+        q, k = ops.rope(q, k)
         seen = ops.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + ops.linear(seen.transpose(1, 2).reshape(x.shape), self.out)
         x = x + ops.linear(ops.swiglu(ops.linear(x, self.gates)), self.down)

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import struct
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ import anymetal
 from anymetal.engines.cuda import driver
 from anymetal.engines.cuda.executable import CudaExecutable
 from anymetal.errors import EngineError, LimitError
-from anymetal.launch import cuda, recorded
+from anymetal.launch import constants, cuda, recorded
 from anymetal.launch.cuda import CudaKernel
 from anymetal.launch.error_buffer import ErrorBuffer
 from anymetal.launch.kernel import Kernel
@@ -135,8 +136,11 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Driver:
     monkeypatch.setattr(recorded, "is_recording", lambda: False)
     monkeypatch.setattr(CudaExecutable, "_load", lambda self, *_: Function(self))
     monkeypatch.setattr(
-        cuda, "_copied", lambda data: torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        cuda, "_copied", lambda data, _: torch.frombuffer(bytearray(data), dtype=torch.uint8)
     )
+    monkeypatch.setattr(constants, "_rings", {})
+    monkeypatch.setattr(driver, "memory", lambda device, size: 1 << 20)
+    monkeypatch.setattr(driver, "send", lambda *_: None)
     return DRIVER
 
 
@@ -456,9 +460,10 @@ class Recording:
         self.on = False
         self.placed: list[bytes] = []
         monkeypatch.setattr(recorded, "is_recording", lambda: self.on)
-        monkeypatch.setattr(recorded, "_constants", {})
+        monkeypatch.setattr(constants, "_lasting", defaultdict(dict))
         monkeypatch.setattr(recorded, "_errors", [])
-        monkeypatch.setattr(driver, "placed", self.place)
+        monkeypatch.setattr(driver, "memory", self.place)
+        monkeypatch.setattr(driver, "store", lambda _, data: self.placed.append(data))
         monkeypatch.setattr(driver, "outside_recordings", contextlib.nullcontext)
         monkeypatch.setattr(
             cuda,
@@ -466,9 +471,8 @@ class Recording:
             lambda: torch.zeros(ctypes.sizeof(ErrorBuffer), dtype=torch.uint8),
         )
 
-    def place(self, device: int, data: bytes) -> int:
-        self.placed.append(data)
-        return 4096 * len(self.placed)
+    def place(self, device: int, size: int) -> int:
+        return 4096 * (len(self.placed) + 1) if size == 128 else 1 << 20
 
 
 @pytest.fixture

@@ -2,15 +2,16 @@
 
 Nothing waits: the kernel runs on torch's current stream, behind what is queued there. Numbers,
 structs and other small values travel in the block itself. Lists and larger structs are copied to
-the device once, and found there by their bytes at the next call.
+the device, and found there by their bytes at the next call (constants.py).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import struct
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ from anymetal.engines.contract import PLAIN, Sizes
 from anymetal.engines.cuda import driver
 from anymetal.engines.cuda.executable import CudaExecutable, ReadyLaunch
 from anymetal.errors import EngineError, LimitError
-from anymetal.launch import recorded
+from anymetal.launch import constants, recorded
 from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Frame
 from anymetal.launch.call import Bound
 from anymetal.launch.error_buffer import ErrorBuffer, check_soon
@@ -37,14 +38,10 @@ _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 _LARGEST = 3.4e38  # beyond it a float becomes infinite: the slow way knows how
 _INTEGER = struct.Struct("<q")
 _FLOAT = struct.Struct("<f4x")
-_KEPT_CONSTANTS = 1024
-_KEPT_BYTES = 64 * 1024
 _KEPT_SHAPES = 4096
 _NOTHING: Any = object()  # is no argument of any call
 
 Quick = Callable[[tuple[Any, ...], "Extent | None", "Extent | None"], bool]
-
-_constants: OrderedDict[tuple[int, int, bytes], torch.Tensor] = OrderedDict()
 
 
 class _Block:
@@ -119,6 +116,9 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
             for index in executable.small_values
         }
         self._constants = frozenset(i for i, a in self.binder.buffers.items() if a.is_const)
+        large = [self.binder.buffers[i] for i in self._constants if i not in self._places]
+        self._places_constants = bool(large)
+        self._has_large_structs = any(buffer.fields for buffer in large)
         # Bits that no address of a buffer may have: the hardware stops the process's every kernel
         # for good where one reads what is not aligned for its type.
         self._unaligned = [0] * self._buffers
@@ -212,14 +212,14 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
     def _put_large(self, block: _Block, index: int, argument: Any) -> bool:
         """A struct that is too large for the block, where the device has its bytes already."""
         layout = self.binder.layouts.get(index)
-        if layout is None or index not in self._constants or recorded.is_recording():
+        if layout is None or index not in self._constants:
             return False
         data = layout.usual(argument)
-        known = None if data is None else _constants.get((0, driver.current(0), data))
+        known = None if data is None else constants.find(0, driver.current(0), data)
         if known is None:
             return False
         block.values[index] = _NOTHING
-        block.addresses[index] = known.data_ptr()
+        block.addresses[index] = known
         return True
 
     def _shape_block(
@@ -245,7 +245,30 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
         block.remember(threads, group_size, stream, ready)
         return True
 
-    def call(
+    def short_way(self) -> Quick | None:
+        """`quickly`, where the kernel has it."""
+        if not self.is_quick:
+            return None
+        return self._quickly_alone if self._has_large_structs else self.quickly
+
+    def _quickly_alone(
+        self, args: tuple[Any, ...], threads: Extent | None, group_size: Extent | None
+    ) -> bool:
+        with constants.LOCK:
+            return self.quickly(args, threads, group_size)
+
+    def call(self, device: int, args: tuple[Any, ...], *more: Any) -> None:
+        """Binds, checks and queues a launch; raises what it reports."""
+        with constants.LOCK if self._places_constants else contextlib.nullcontext():
+            errors = self._launch(device, args, *more)
+        if errors is not None and recorded.is_recording():
+            recorded.keep_errors(self.name, errors)
+        elif errors is not None:
+            mark = _unused_marks[device].pop() if _unused_marks[device] else driver.Mark()
+            mark.set(driver.current(device))
+            check_soon(functools.partial(_raise_reported, device, mark, errors, self.name))
+
+    def _launch(
         self,
         device: int,
         args: tuple[Any, ...],
@@ -254,8 +277,8 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
         arg_casts: Casts,
         error_buf_idx: int | None,
         threadgroup_memory: Mapping[int, int] | None,
-    ) -> None:
-        """Binds, checks and queues a launch."""
+    ) -> torch.Tensor | None:
+        """Returns the buffer for errors."""
         try:
             block = self._blocks.pop()
         except IndexError:  # other threads have them all
@@ -283,12 +306,7 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
         finally:
             # The driver has copied the block by now.
             self._blocks.append(block)
-        if errors is not None and recorded.is_recording():
-            recorded.keep_errors(self.name, errors)
-        elif errors is not None:
-            mark = _unused_marks[device].pop() if _unused_marks[device] else driver.Mark()
-            mark.set(driver.current(device))
-            check_soon(functools.partial(_raise_reported, device, mark, errors, self.name))
+        return errors
 
     def shape(self, threads: Extent | None, group_size: Extent | None) -> tuple[Sizes, Sizes]:
         if not type(threads) is type(group_size) is int:
@@ -368,23 +386,16 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
 
     def _on_device(self, index: int, data: bytes, keep: list[Any]) -> int:
         device = torch.cuda.current_device()
-        if recorded.is_recording():
-            if index not in self._constants:
-                self.binder.fail(
-                    f"{self.binder.place(index)} is written by the kernel: what a CUDA graph"
-                    " records takes a tensor there"
-                )
-            return recorded.constant(device, data)
-        if index not in self._constants or len(data) > _KEPT_BYTES:
-            keep.append(_copied(data))
-            return int(keep[-1].data_ptr())
-        key = (device, driver.current(device), data)
-        known = _constants.get(key)
-        if known is None:
-            known = _constants[key] = _copied(data)
-            if len(_constants) > _KEPT_CONSTANTS:
-                _constants.popitem(last=False)
-        return known.data_ptr()
+        stream, recording = driver.current(device), recorded.is_recording()
+        if index in self._constants and (recording or len(data) <= constants.LARGEST):
+            return constants.place(device, stream, data)
+        if recording:
+            self.binder.fail(
+                f"{self.binder.place(index)} is written by the kernel: what a CUDA graph records"
+                " takes a tensor there"
+            )
+        keep.append(_copied(data, stream))
+        return int(keep[-1].data_ptr())
 
     def _bind_error_buffer(self, block: _Block, index: int) -> torch.Tensor:
         self.check_error_index(index)
@@ -437,8 +448,10 @@ def _raise_reported(device: int, mark: driver.Mark, errors: torch.Tensor, kernel
     found.raise_reported(kernel)
 
 
-def _copied(data: bytes) -> torch.Tensor:
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8).to("cuda")
+def _copied(data: bytes, stream: int) -> torch.Tensor:
+    made = torch.empty(len(data), dtype=torch.uint8, device="cuda")
+    driver.send(made.data_ptr(), data, stream)
+    return made
 
 
 class CudaKernels:
@@ -472,7 +485,7 @@ class CudaKernels:
     def quickly(self) -> Quick | None:
         """The short way of calls that follow one, where the kernel has one."""
         kernel = self._by_device.get(0)
-        return kernel.quickly if kernel is not None and kernel.is_quick else None
+        return kernel.short_way() if kernel is not None else None
 
     def compiled(self, engine: str) -> CudaKernel:
         executable = self._compiler.compile(self._name, self._constants, PLAIN, engine)

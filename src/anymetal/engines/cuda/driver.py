@@ -221,13 +221,18 @@ def store(address: int, data: bytes) -> None:
             library.cuStreamDestroy_v2(stream)
 
 
-def placed(device: int, data: bytes) -> int:
-    """The address of bytes on the device that stay there for good."""
+def send(address: int, data: bytes, stream: int) -> None:
+    """Bytes to the device, behind what a stream has; they may change as soon as this returns."""
+    size = ctypes.c_size_t(len(data))
+    _check(_library().cuMemcpyHtoDAsync_v2(ctypes.c_uint64(address), data, size, _on(stream)))
+
+
+def memory(device: int, size: int) -> int:
+    """The address of memory on a device that is never given back."""
     enter(device)
     address = ctypes.c_uint64()
     with outside_recordings():
-        _check(_library().cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(max(len(data), 1))))
-    store(address.value, data)
+        _check(_library().cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(max(size, 1))))
     return address.value
 
 

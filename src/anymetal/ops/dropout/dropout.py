@@ -166,7 +166,7 @@ def _seed(seed: int | Tensor | None, device: torch.device) -> Tensor:
         return torch.randint(0, 2**62, (1,), device=device)
     if isinstance(seed, Tensor):
         return seed
-    return torch.tensor([seed], dtype=torch.int64, device=device)
+    return torch.full((1,), seed, dtype=torch.int64, device=device)
 
 
 def dropout(

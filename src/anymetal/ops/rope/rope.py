@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from anymetal.launch.constants import lasting_tensor
 from anymetal.ops.declare import (
     AnyOperator,
     Call,
@@ -106,7 +107,7 @@ def _tables(call: Rotation) -> tuple[str, Tensor, Tensor]:
     """cos and sin, or the frequencies in turns as sums of two floats; and what kernels call them.
     Tables of another dtype than q's become floats."""
     if call.cos is None or call.sin is None:
-        return "base", *_turns(tuple(call.inverse_frequencies()), str(call.q.device))
+        return "base", *_turns(tuple(call.inverse_frequencies()), call.q.device)
     if call.cos.dtype == call.sin.dtype == call.q.dtype:
         return "tables", call.cos.contiguous(), call.sin.contiguous()
     words = "tables" if call.q.dtype == torch.float32 else "float_tables"
@@ -114,11 +115,11 @@ def _tables(call: Rotation) -> tuple[str, Tensor, Tensor]:
 
 
 @functools.lru_cache(maxsize=64)
-def _turns(frequencies: tuple[float, ...], device: str) -> tuple[Tensor, Tensor]:
+def _turns(frequencies: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
     turns = torch.tensor(frequencies, dtype=torch.float64, device="cpu") / (2 * math.pi)
     high = turns.float()
     low = (turns - high.double()).float()
-    return high.to(device), low.to(device)
+    return lasting_tensor(high, device), lasting_tensor(low, device)
 
 
 def _width(call: Rotation, tensors: list[Tensor]) -> int:
