@@ -482,8 +482,35 @@ def test_kernels_wait_for_what_came_before_at_their_start(
     body = ptx[ptx.index(".entry") :]
     if waits:
         opcodes = [line.opcode for line in lines_of(body) if line.opcode]
-        assert opcodes[:2] == [early.WAIT, early.LET_COME]
+        assert opcodes.count(early.WAIT) == opcodes.count(early.LET_COME) == 1
+        at = opcodes.index(early.WAIT)
+        assert opcodes[at + 1] == early.LET_COME
+        assert all(not one.startswith("ld.") or one.startswith("ld.param.") for one in opcodes[:at])
+        assert any(one.startswith("ld.global") for one in opcodes[at:])
     assemble(ptx, tmp_path, processor.replace("sm", "sm_"))
+
+
+@pytest.mark.parametrize(
+    ("line", "comes_before"),
+    [
+        ("\tld.param.b64 \t%rd1, [am_entry_param_0+32];", True),
+        ("\tmad.lo.s32 \t%r1, %r2, %r3, %r4;", True),
+        ("\t// begin inline asm", True),
+        ("\tmov.u64 \t%rd1, %globaltimer;", False),
+        ("\tld.global.b32 \t%r1, [%rd1];", False),
+        ("\tld.shared.b32 \t%r1, [%r2];", False),
+        ("\tactivemask.b32 \t%r1;", False),
+        ("\t@%p1 bra \t$L__BB0_2;", False),
+        ("$L__BB0_1:", False),
+    ],
+)
+def test_places_are_computed_before_what_came_before_has_ended(
+    line: str, comes_before: bool
+) -> None:
+    head = ".visible .entry am_entry(\n)\n{\n\tmov.u32 \t%r2, %tid.x;"
+    lines = early.wait_at_the_start(f"{head}\n{line}\n\tret;\n}}", "sm_90").split("\n")
+    assert lines.index(f"\t{early.WAIT};") - lines.index(line) == (1 if comes_before else -2)
+    assert lines.index(f"\t{early.LET_COME};") == lines.index(f"\t{early.WAIT};") + 1
 
 
 @pytest.mark.parametrize(("said", "asked"), [("", [0, 1024]), ("512", [512])])
@@ -534,12 +561,12 @@ def test_large_grids_are_launched_in_parts(
             end <= w and f % m == 0
             for end, w, f, m in zip(ends, whole, part.first, MOST_GROUPS, strict=True)
         )
-        assert struct.unpack("<10I", part.words) == (*grid, *group, *whole[1:], *part.first[1:])
+        assert struct.unpack("<8I", part.words) == (*grid, *group, *part.first[1:])
 
 
 def test_parts_of_a_launch_find_their_place_in_the_block() -> None:
     """A part that is refused is the last; the block has the first part's words again."""
-    block = ctypes.create_string_buffer(40)
+    block = ctypes.create_string_buffer(32)
     parts = parts_of("k", (1, 200_000, 1), (1, 1, 1))
     seen: list[bytes] = []
 

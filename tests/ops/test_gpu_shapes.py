@@ -9,6 +9,7 @@ import torch
 
 import anymetal
 from anymetal import ops
+from anymetal.ops.norms.rows import by_equal_turns
 from anymetal.ops.quantised.matvec import asked_shape
 from anymetal.policy.policy import Choice, override
 
@@ -149,11 +150,19 @@ def test_gradients_of_norms_with_rows_by_turns(
     teams = {"cores": 5, "core_threads": 896, "core_memory": 1 << 22}  # 28, 14, 7 or 3 of a core
     with (
         override(name, "single_group", **usual | shape),
-        override(name, "columns", rows_per_block=1, sharing=2, **teams),
+        override(name, "columns", rows_per_block=1, sharing=3, **teams),
     ):
         result = silent(lambda: gradients(getattr(ops, kind), False))
     exact = gradients(getattr(torch.nn.functional, kind), True)
     close(result, exact, 4.0 * float(exact.abs().max()))
+
+
+@pytest.mark.parametrize(
+    ("rows", "teams", "used"),
+    [(16384, 264, 261), (4096, 132, 132), (4096, 128, 128), (130, 130, 130), (7, 3, 3), (0, 0, 0)],
+)
+def test_teams_take_equal_turns_where_few_are_left_idle(rows: int, teams: int, used: int) -> None:
+    assert by_equal_turns(rows, teams) == used
 
 
 @pytest.mark.parametrize(("columns", "name"), [(2048, "log_softmax"), (1024, "softmax")])

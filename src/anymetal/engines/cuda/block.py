@@ -11,7 +11,7 @@ from anymetal.nouns import Argument, EntryPoint, Parameter
 # at run time would be copied to local memory, so none is very large.
 _FEW_VALUES = 8
 _BYTES_OF_FEW, _BYTES_OF_MANY = 96, 64
-SHAPE_BYTES = 40  # grid, group_size, groups_across, first_across
+SHAPE_BYTES = 32  # grid, group_size, first_across
 _VALUE_ALIGNMENT = 16
 
 
@@ -30,7 +30,7 @@ class Block:
 
     @property
     def addresses_at(self) -> int:
-        return _aligned(SHAPE_BYTES + 4 * max(len(self.arrays), 1), 8)
+        return _aligned(SHAPE_BYTES + 4 * len(self.arrays), 8)
 
     @property
     def values_at(self) -> int:

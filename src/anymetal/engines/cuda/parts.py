@@ -17,7 +17,7 @@ from anymetal.engines.cuda.launcher import Queue
 from anymetal.errors import LimitError
 
 MOST_GROUPS = (2**31 - 1, 65535, 65535)
-_SHAPE = struct.Struct("<10I")  # grid, group_size, groups_across, first_across
+_SHAPE = struct.Struct("<8I")  # grid, group_size, first_across
 
 
 class Part(NamedTuple):
@@ -37,7 +37,7 @@ def parts_of(kernel: str, threads: Sizes, group_size: Sizes) -> list[Part]:
         )
     found = []
     for (y, down), (z, deep) in itertools.product(_pieces(whole, 1), _pieces(whole, 2)):
-        words = _SHAPE.pack(*threads, *group_size, *whole[1:], y, z)
+        words = _SHAPE.pack(*threads, *group_size, y, z)
         found.append(Part((0, y, z), (whole[0], down, deep), words))
     return found
 

@@ -408,34 +408,42 @@ template <typename T>
   to[sizes.column_of(in_grid.x)] = T(sum);
 }
 
-// The same where there are few columns for a device: threads below each other, at most 32 of 32
-// columns, share the blocks.
+// The same where there are few columns for a device: an even number of them. A threadgroup takes 32
+// pairs of neighbours; threads below each other, at least two and at most 32, share the blocks.
 template <typename T>
-[[kernel]] void shared_parameter_sums(
-    device const float* sums [[buffer(0)]], device T* weight_gradient [[buffer(1)]],
-    device T* bias_gradient [[buffer(2)]], constant Totals& sizes [[buffer(3)]],
-    uint2 in_grid [[thread_position_in_grid]], uint2 group [[threadgroup_position_in_grid]],
-    uint2 in_group [[thread_position_in_threadgroup]], uint2 threads [[threads_per_threadgroup]]) {
-  threadgroup float partial[32 * 32];
-  sums += long(group.y) * sizes.columns * sizes.blocks + in_grid.x;
-  float sum = 0.0f;
-  constexpr uint loads = 20;  // on their way at once: more than most threads have blocks
+[[kernel]] void shared_parameter_sums(device const float* sums [[buffer(0)]],
+                                      device T* weight_gradient [[buffer(1)]],
+                                      device T* bias_gradient [[buffer(2)]],
+                                      constant Totals& sizes [[buffer(3)]],
+                                      uint2 group [[threadgroup_position_in_grid]],
+                                      uint2 in_group [[thread_position_in_threadgroup]],
+                                      uint2 threads [[threads_per_threadgroup]]) {
+  constexpr uint beside = 64;
+  threadgroup float partial[32 * beside];
+  const uint first_column = group.x * beside, column = first_column + in_group.x * 2;
+  sums += long(group.y) * sizes.columns * sizes.blocks + column;
+  float2 sum = 0.0f;
+  constexpr uint loads = 9;  // on their way at once: as many as most threads have blocks
   for (uint first = in_group.y; first < sizes.blocks; first += loads * threads.y) {
-    float some[loads];
+    float2 some[loads];
 #pragma unroll
     for (uint i = 0; i < loads; ++i) {
       const uint block = first + i * threads.y;
-      some[i] = block < sizes.blocks ? sums[long(block) * sizes.columns] : 0.0f;
+      const bool is_there = block < sizes.blocks && column < sizes.columns;
+      device const float* from = sums + long(block) * sizes.columns;
+      some[i] = is_there ? *reinterpret_cast<device const float2*>(from) : float2(0.0f);
     }
 #pragma unroll
     for (uint i = 0; i < loads; ++i) sum += some[i];
   }
-  partial[in_group.y * 32 + in_group.x] = sum;
+  *reinterpret_cast<threadgroup float2*>(partial + in_group.y * beside + in_group.x * 2) = sum;
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  if (in_group.y != 0) return;
-  for (uint i = 1; i < threads.y; ++i) sum += partial[i * 32 + in_group.x];
+  const uint place = in_group.y * 32 + in_group.x;
+  if (place >= beside || first_column + place >= sizes.columns) return;
+  float total = 0.0f;
+  for (uint i = 0; i < threads.y; ++i) total += partial[i * beside + place];
   device T* to = group.y == 0 ? weight_gradient : bias_gradient;
-  to[sizes.column_of(in_grid.x)] = T(sum);
+  to[sizes.column_of(first_column + place)] = T(total);
 }
 
 // --- instances -----------------------------------------------------------------------------------

@@ -192,7 +192,10 @@ def entries(
         if not (param.dim() and param.is_contiguous() and grad.is_contiguous()):
             param, grad = bindable(written.contiguous(param)), bindable(grad.contiguous())  # noqa: PLW2901
         state = written.rows(states[i]) if states else param
-        found.append(Entry(param, grad, state, i, state.stride(0) if states else 0))
+        stride = state.stride(0) if states else 0
+        # Kernels find the other rows by their distance.
+        state = state if state.numel() <= MAX_ELEMENTS else state[0]
+        found.append(Entry(param, grad, state, i, stride))
     return found
 
 

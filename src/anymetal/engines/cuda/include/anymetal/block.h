@@ -8,11 +8,10 @@ template <unsigned Buffers, unsigned Values, unsigned Arrays, unsigned ValueByte
 struct am_block {
   unsigned grid[3];
   unsigned group_size[3];
-  // Along y and z the hardware takes few threadgroups, and a large grid is launched in parts: how
-  // many there are in all, and the first of this part.
-  unsigned groups_across[2];
+  // Along y and z the hardware takes few threadgroups, and a large grid is launched in parts: the
+  // first threadgroup of this one.
   unsigned first_across[2];
-  unsigned arrays[Arrays ? Arrays : 1];  // where each [[threadgroup(n)]] parameter begins
+  unsigned arrays[Arrays];  // where each [[threadgroup(n)]] parameter begins
   unsigned long addresses[Buffers ? Buffers : 1];
   struct alignas(16) {
     char bytes[ValueBytes];
@@ -73,18 +72,16 @@ struct am_constant<const T&> {
 // Fills the thread's group and place in it; false for threads that fill up the last warp.
 template <class Block>
 AM_INLINE bool am_start(const Block& block, am_group& group, am_thread& self) {
-  unsigned position[3], groups[3];
+  unsigned position[3];
   position[0] = __nvvm_read_ptx_sreg_ctaid_x();
   position[1] = block.first_across[0] + __nvvm_read_ptx_sreg_ctaid_y();
   position[2] = block.first_across[1] + __nvvm_read_ptx_sreg_ctaid_z();
-  groups[0] = __nvvm_read_ptx_sreg_nctaid_x();
-  groups[1] = block.groups_across[0];
-  groups[2] = block.groups_across[1];
 #pragma clang loop unroll(full)
   for (int i = 0; i < 3; ++i) {
     unsigned nominal = block.group_size[i], left = block.grid[i] - position[i] * nominal;
     group.position[i] = position[i];
-    group.groups[i] = groups[i];
+    group.groups[i] = i == 0 ? __nvvm_read_ptx_sreg_nctaid_x()
+                             : block.grid[i] / nominal + (block.grid[i] % nominal != 0);
     group.grid[i] = block.grid[i];
     group.nominal_size[i] = nominal;
     group.size[i] = am_is_usual() || left >= nominal ? nominal : left;
