@@ -329,7 +329,7 @@ class Norm:
     def _blocks(self, tensor: Tensor, team: int = 0, *, by_turns: bool = False) -> tuple[int, int]:
         """Rows that are added up before their sum is written, and how many such sums there are.
         With `cores`, no more than teams that are in flight at once, core_threads threads a core,
-        but one a core. Teams that take rows by turns all have as many, if few are then left idle."""
+        but one a core. Teams that take rows by turns have as many each, if few are left idle."""
         values, rows = choice_for(self.operator, tensor, "columns").values, self.sizes.rows
         most = values["max_blocks"]
         if team and "cores" in values:
