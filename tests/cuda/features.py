@@ -63,6 +63,9 @@ kernel void refuses(device int* x, device c10::metal::ErrorMessages* errors,
 kernel void talks(device const float* x, uint2 at [[thread_position_in_grid]]) {
   if (at.x == at.y) os_log_default.log_error("%u holds %.2f", at.x, x[at.x]);
 }
+kernel void tells(device const float* x, uint2 at [[thread_position_in_grid]]) {
+  if (at.y == 7 || at.y == 70000) os_log_default.log_error("row %u, %.0f", at.y, x[0]);
+}
 kernel void waits(device atomic_uint* x, uint i [[thread_position_in_threadgroup]]) {
   if (i < 32) while (atomic_load_explicit(x, memory_order_relaxed) == 0) {}
   threadgroup_barrier(mem_flags::mem_device);
@@ -143,6 +146,10 @@ def messages(library: anymetal.ShaderLibrary) -> None:
     expected = [f"talks thread ({i}, {i}, 0): {i} holds {i / 8:.2f}" for i in range(40)]
     expected[0] = "talks thread 0: 0 holds 0.00"
     expect(sorted(said) == sorted(expected), f"os_log: {len(said)} messages, {said[:1]}")
+    said.clear()
+    library.specialize("tells", FACTOR)(x, threads=(1, 70001), group_size=(1, 1))  # in two parts
+    expected = [f"tells thread (0, {row}, 0): row {row}, 0" for row in (7, 70000)]
+    expect(said == expected, f"os_log of a large grid: {said}")
 
 
 def missing(library: anymetal.ShaderLibrary) -> None:

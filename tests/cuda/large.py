@@ -112,9 +112,11 @@ def _rows() -> Iterator[Call]:
     yield Call("swiglu of halves", _of(*ROWS), ops.swiglu, _swiglu)
     for dtype, shape in ((FP32, ROWS), (BF16, WIDE), (BF16, (3, MOST // 3))):
         make = _with_weights(shape, 1, dtype)
-        yield from _both(f"rms_norm {shape} {dtype}", make, _rms_norm, _torch_rms_norm)
+        yield from _both(
+            f"rms_norm {shape} {dtype}", make, _normed(ops.rms_norm), _normed(F.rms_norm)
+        )
     make = _with_weights(WIDE, 2, BF16)
-    yield from _both(f"layer_norm {WIDE}", make, _layer_norm, _torch_layer_norm)
+    yield from _both(f"layer_norm {WIDE}", make, _normed(ops.layer_norm), _normed(F.layer_norm))
     for shape, dim in (((2047, 1 << 20), 1), ((1 << 20, 2047), 0), ((1 << 20, 2047), 1)):
         yield from _both(
             f"softmax {shape} along {dim}",
@@ -143,20 +145,8 @@ def _swiglu(x: Tensor) -> Tensor:
     return F.silu(gate) * up
 
 
-def _rms_norm(x: Tensor, w: Tensor) -> Tensor:
-    return ops.rms_norm(x, w.shape, w)
-
-
-def _torch_rms_norm(x: Tensor, w: Tensor) -> Tensor:
-    return F.rms_norm(x, w.shape, w)
-
-
-def _layer_norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    return ops.layer_norm(x, w.shape, w, b)
-
-
-def _torch_layer_norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    return F.layer_norm(x, w.shape, w, b)
+def _normed(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda x, *parameters: function(x, parameters[0].shape, *parameters)
 
 
 def _rope_inputs(draw: Draw) -> list[Any]:
