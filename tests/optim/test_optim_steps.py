@@ -22,7 +22,7 @@ from trajectories import (
 
 from anymetal import optim
 from anymetal.launch.guarded import watched
-from anymetal.ops.optimizers import adam_step_
+from anymetal.ops.optimizers import adam_step_, tables
 from anymetal.ops.optimizers.tables import check_states
 
 BOUND = 2e-6
@@ -328,3 +328,29 @@ def test_states_of_a_large_parameter_are_taken() -> None:
     check_states("adam_step_", [torch.empty(2, 2**31 - 1, device="meta")], [param], 2)
     with pytest.raises(ValueError, match=r"'states\[0\]' expects shape \[2, 2147483647\]"):
         check_states("adam_step_", [torch.empty(3, 2**31 - 1, device="meta")], [param], 2)
+
+
+def test_rows_of_large_states_are_found_by_their_distance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch takes no tensor of more elements than kernels count: it gets the first row."""
+
+    def stepped() -> list[torch.Tensor]:
+        generator = torch.Generator().manual_seed(5)
+        param, grad = (torch.randn(80, generator=generator) for _ in range(2))
+        states = torch.rand(4, 80, generator=generator)
+        adam_step_(
+            *([param], [grad], [states], torch.zeros(1), 0.1), amsgrad=True, master_weights=True
+        )
+        return [param, states]
+
+    expected = stepped()
+    monkeypatch.setattr(tables, "MAX_ELEMENTS", 100)
+    taken: list[int] = []
+    bindable = tables.Entry.__new__
+
+    def noted(kind: Any, param: Any, grad: Any, state: Any, *more: Any) -> Any:
+        taken.append(state.numel())
+        return bindable(kind, param, grad, state, *more)
+
+    monkeypatch.setattr(tables.Entry, "__new__", noted)
+    assert all(map(torch.equal, stepped(), expected))
+    assert taken == [80]
