@@ -208,7 +208,9 @@ def streams(device: str) -> None:
 
 
 def threads(device: str) -> None:
-    """Eight threads of Python, each with a stream of its own."""
+    """Eight threads of Python, each with a stream of its own; one whose first act is a launch that
+    copies constants."""
+    first_act(device)
     rows, weight = torch.randn(64, 512, device=device), torch.randn(512, device=device)
     expected = ops.rms_norm(rows, (512,), weight)
     if device == "cpu":
@@ -232,6 +234,22 @@ def threads(device: str) -> None:
     for worker in workers:
         worker.join()
     expect(not faults, f"eight threads: {faults[:1]}")
+
+
+def first_act(device: str) -> None:
+    library = anymetal.compile_shader(TEXT)
+    parts = [torch.randn(1000, device=device) for _ in range(3)]
+    y = torch.zeros(1000, device=device)
+
+    def work() -> None:
+        wide = {"values": [4.0] * 64}
+        library.sums(y, parts, wide, threads=1000, group_size=100)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    worker.join()
+    if device != "cpu":
+        close(y, parts[0] + 2 * parts[1] + 3 * parts[2] + 4, "a thread's first act", 1e-6)
 
 
 def compiled(device: str) -> None:

@@ -82,3 +82,38 @@ def test_drivers_that_cannot_record_early_launches_have_none(
 
     monkeypatch.setattr(driver, "_library", lambda: SimpleNamespace(cuDriverGetVersion=tell))
     assert driver._can_start_early() == can
+
+
+def test_bytes_are_sent_by_a_thread_without_a_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new thread has none until it calls CUDA's runtime."""
+    sent: list[tuple[int, bytes, int, int]] = []
+    entered: list[int] = []
+
+    class Library:
+        def cuMemcpyHtoDAsync_v2(self, to: Any, data: bytes, size: Any, stream: Any) -> int:
+            sent.append((to.value, data, size.value, stream.value))
+            return 0 if entered else 201
+
+    monkeypatch.setattr(driver, "_library", Library)
+    monkeypatch.setattr(driver, "enter", entered.append)
+    driver.send(4096, b"some", 7, 1)
+    assert sent == [(4096, b"some", 4, 7)] * 2
+    assert entered == [1]
+
+
+def test_graph_that_is_recorded_forbids_nothing_outside_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    modes = [0]  # the thread's, as the driver has it
+
+    class Library:
+        def cuThreadExchangeStreamCaptureMode(self, mode: Any) -> int:
+            modes.append(mode._obj.value)
+            mode._obj.value = modes[-2]
+            return 0
+
+    monkeypatch.setattr(driver, "_library", Library)
+    with pytest.raises(ValueError, match="inside"), driver.outside_recordings():
+        assert modes[-1] == bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        raise ValueError("inside")
+    assert modes[-1] == bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL == 0

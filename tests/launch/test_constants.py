@@ -21,7 +21,7 @@ class Memory:
         self.sent = 0
         monkeypatch.setattr(driver, "send", self.send)
 
-    def send(self, address: int, data: bytes, stream: int) -> None:
+    def send(self, address: int, data: bytes, stream: int, device: int) -> None:
         at = address - self.start
         assert 0 <= at <= at + len(data) <= len(self.bytes)
         self.bytes[at : at + len(data)] = data
@@ -38,7 +38,7 @@ def test_ring_finds_what_is_there_and_nothing_else(
     """At any time everything that is found has its bytes, whatever was written since."""
     numbers = random.Random(seed)
     memory = Memory(monkeypatch)
-    ring = Ring(memory.start, len(memory.bytes))
+    ring = Ring(0, 0, memory.start, len(memory.bytes))
     known: list[bytes] = []
     for _ in range(3000):
         if known and numbers.random() < 0.3:
@@ -46,7 +46,7 @@ def test_ring_finds_what_is_there_and_nothing_else(
         else:
             data = numbers.randbytes(numbers.choice((0, 1, 8, 255, 256, 257, 3000, 20_000)))
             known.append(data)
-        address = ring.place(data, 0)
+        address = ring.place(data)
         assert address % 256 == 0
         assert memory.read(address, len(data)) == data
         for other in (data, *known[-20:]):
@@ -58,8 +58,8 @@ def test_ring_finds_what_is_there_and_nothing_else(
 
 def test_bytes_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Memory(monkeypatch)
-    ring = Ring(memory.start, len(memory.bytes))
-    places = [ring.place(data, 0) for data in (b"one", b"other", b"one", b"other")]
+    ring = Ring(0, 0, memory.start, len(memory.bytes))
+    places = [ring.place(data) for data in (b"one", b"other", b"one", b"other")]
     assert memory.sent == 2
     assert places[:2] == places[2:]
     assert ring.find(b"on") is None
@@ -67,16 +67,16 @@ def test_bytes_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_stream_and_device_has_a_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes are there for the launches behind them on their stream, and for no others."""
-    sent: list[tuple[int, int]] = []
+    sent: list[tuple[int, int, int]] = []
     asked: list[int] = []
     monkeypatch.setattr(constants, "_rings", {})
     monkeypatch.setattr(recorded, "is_recording", lambda: False)
-    monkeypatch.setattr(driver, "send", lambda address, _, stream: sent.append((address, stream)))
+    monkeypatch.setattr(driver, "send", lambda address, _, *where: sent.append((address, *where)))
     monkeypatch.setattr(driver, "memory", lambda device, _: (asked.append(device), device << 30)[1])
     for device, stream in ((1, 7), (1, 8), (2, 7), (1, 7)):
         assert (constants.find(device, stream, b"data") is None) == (len(sent) < 3)
         constants.place(device, stream, b"data")
-    assert sent == [(1 << 30, 7), (1 << 30, 8), (2 << 30, 7)]
+    assert sent == [(1 << 30, 7, 1), (1 << 30, 8, 1), (2 << 30, 7, 2)]
     assert asked == [1, 1, 2]
     monkeypatch.setattr(recorded, "is_recording", lambda: True)
     assert constants.find(1, 7, b"data") is None

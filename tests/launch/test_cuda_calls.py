@@ -136,7 +136,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Driver:
     monkeypatch.setattr(recorded, "is_recording", lambda: False)
     monkeypatch.setattr(CudaExecutable, "_load", lambda self, *_: Function(self))
     monkeypatch.setattr(
-        cuda, "_copied", lambda data, _: torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        cuda, "_copied", lambda data, *_: torch.frombuffer(bytearray(data), dtype=torch.uint8)
     )
     monkeypatch.setattr(constants, "_rings", {})
     monkeypatch.setattr(driver, "memory", lambda device, size: 1 << 20)

@@ -16,7 +16,7 @@ import torch
 from anymetal.engines.cuda import driver
 from anymetal.launch import recorded
 
-RING_BYTES = 4 * 2**20
+RING_BYTES = 2**20
 LARGEST = 64 * 1024  # that a ring takes
 _ALIGNMENT = 256
 
@@ -34,7 +34,8 @@ class Ring:
     """Bytes for the launches of one stream. There they follow the launches that read what was in
     their place."""
 
-    def __init__(self, address: int, size: int = RING_BYTES) -> None:
+    def __init__(self, device: int, stream: int, address: int, size: int = RING_BYTES) -> None:
+        self._device, self._stream = device, stream
         self._address, self._size, self._next = address, size, 0
         self._entries: deque[_Entry] = deque()  # the oldest first
         self._places: dict[bytes, int] = {}
@@ -42,7 +43,7 @@ class Ring:
     def find(self, data: bytes) -> int | None:
         return self._places.get(data)
 
-    def place(self, data: bytes, stream: int) -> int:
+    def place(self, data: bytes) -> int:
         """The address of bytes, which are copied if they are not there."""
         known = self._places.get(data)
         if known is not None:
@@ -50,7 +51,7 @@ class Ring:
         start = self._room(-(-max(len(data), 1) // _ALIGNMENT) * _ALIGNMENT)
         self._entries.append(_Entry(start, self._next, data))
         address = self._places[data] = self._address + start
-        driver.send(address, data, stream)
+        driver.send(address, data, self._stream, self._device)
         return address
 
     def _room(self, size: int) -> int:
@@ -84,8 +85,9 @@ def place(device: int, stream: int, data: bytes) -> int:
         return lasting(device, data)
     ring = _rings.get((device, stream))
     if ring is None:
-        ring = _rings[device, stream] = Ring(driver.memory(device, RING_BYTES))
-    return ring.place(data, stream)
+        ring = Ring(device, stream, driver.memory(device, RING_BYTES))
+        _rings[device, stream] = ring
+    return ring.place(data)
 
 
 def lasting(device: int, data: bytes) -> int:

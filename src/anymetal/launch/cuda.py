@@ -118,7 +118,7 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
         self._constants = frozenset(i for i, a in self.binder.buffers.items() if a.is_const)
         large = [self.binder.buffers[i] for i in self._constants if i not in self._places]
         self._places_constants = bool(large)
-        self._has_large_structs = any(buffer.fields for buffer in large)
+        self._has_large_structs = any(one.fields or not one.is_pointer for one in large)
         # Bits that no address of a buffer may have: the hardware stops the process's every kernel
         # for good where one reads what is not aligned for its type.
         self._unaligned = [0] * self._buffers
@@ -394,7 +394,7 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
                 f"{self.binder.place(index)} is written by the kernel: what a CUDA graph records"
                 " takes a tensor there"
             )
-        keep.append(_copied(data, stream))
+        keep.append(_copied(data, stream, device))
         return int(keep[-1].data_ptr())
 
     def _bind_error_buffer(self, block: _Block, index: int) -> torch.Tensor:
@@ -448,9 +448,9 @@ def _raise_reported(device: int, mark: driver.Mark, errors: torch.Tensor, kernel
     found.raise_reported(kernel)
 
 
-def _copied(data: bytes, stream: int) -> torch.Tensor:
+def _copied(data: bytes, stream: int, device: int) -> torch.Tensor:
     made = torch.empty(len(data), dtype=torch.uint8, device="cuda")
-    driver.send(made.data_ptr(), data, stream)
+    driver.send(made.data_ptr(), data, stream, device)
     return made
 
 

@@ -221,10 +221,14 @@ def store(address: int, data: bytes) -> None:
             library.cuStreamDestroy_v2(stream)
 
 
-def send(address: int, data: bytes, stream: int) -> None:
+def send(address: int, data: bytes, stream: int, device: int) -> None:
     """Bytes to the device, behind what a stream has; they may change as soon as this returns."""
-    size = ctypes.c_size_t(len(data))
-    _check(_library().cuMemcpyHtoDAsync_v2(ctypes.c_uint64(address), data, size, _on(stream)))
+    arguments = (ctypes.c_uint64(address), data, ctypes.c_size_t(len(data)), _on(stream))
+    status = _library().cuMemcpyHtoDAsync_v2(*arguments)
+    if status in _NO_CONTEXT:
+        enter(device)
+        status = _library().cuMemcpyHtoDAsync_v2(*arguments)
+    _check(status)
 
 
 def memory(device: int, size: int) -> int:
