@@ -512,3 +512,19 @@ def test_recorded_launch_reports_at_the_next(there: Driver, recording: Recording
             kernel(x, threads=4, group_size=4, error_buf_idx=1)
         assert found.count == 0
     assert len(monitored) == 1
+
+
+TALKING = """#include <metal_stdlib>
+#include <metal_logging>
+kernel void talks(device float* x) { metal::os_log_default.log("%f", x[0]); }
+"""
+
+
+def test_kernel_with_messages_is_not_recorded(
+    there: Driver, recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording.on = True
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(EngineError, match=r"'talks' sends messages .* CUDA graph cannot record"):
+        anymetal.compile_shader(TALKING).talks(torch.zeros(4), threads=4, group_size=4)
+    assert there.launches == []
