@@ -523,6 +523,7 @@ kernel void talks(device float* x) { metal::os_log_default.log("%f", x[0]); }
 def test_kernel_with_messages_is_not_recorded(
     there: Driver, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    there.launches.clear()
     recording.on = True
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     with pytest.raises(EngineError, match=r"'talks' sends messages .* CUDA graph cannot record"):
