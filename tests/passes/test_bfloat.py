@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 import anymetal
+from anymetal.engines.llvm import llvm
 from anymetal.ir import parse
 from anymetal.passes.lower import bfloat
 
@@ -103,3 +104,38 @@ def test_sign_and_magnitude_of_one_bfloat_compile() -> None:
     anymetal.compile_shader(source).split(x, sign, rest, threads=4)
     assert sign.tolist() == [0, 1, 0, 1]
     assert rest.tolist() == [0, 1, 1, 0]
+
+
+VECTORS = """
+define void @move(ptr %from, ptr %to, <4 x i1> %mask, i1 %again) {
+start:
+  %first = load <4 x bfloat>, ptr %from, align 8
+  br label %loop
+late:
+  store <4 x bfloat> %turned, ptr %to, align 8
+  ret void
+loop:
+  %now = phi <4 x bfloat> [ %first, %start ], [ %turned, %loop ]
+  %turned = shufflevector <4 x bfloat> %now, <4 x bfloat> poison, ORDER
+  %wide = fpext <4 x bfloat> %now to <4 x float>
+  store <4 x float> %wide, ptr %to, align 8
+  %less = fcmp olt <4 x bfloat> %now, %turned
+  %either = select <4 x i1> %less, <4 x bfloat> %now, <4 x bfloat> %turned
+  call void @llvm.masked.store.v4bf16.p0(<4 x bfloat> %either, ptr align 8 %from, <4 x i1> %mask)
+  br i1 %again, label %loop, label %late
+}
+declare void @llvm.masked.store.v4bf16.p0(<4 x bfloat>, ptr, <4 x i1>)
+"""
+
+
+def test_vectors_are_integers_where_a_processor_has_none_of_bfloats() -> None:
+    """What is left of them is only said: nothing uses it, wherever its block stands."""
+    assert bfloat.needs_bits(VECTORS, has_vectors=False)
+    module = parse(VECTORS.replace("ORDER", "<4 x i32> <i32 1, i32 2, i32 3, i32 0>"))
+    bfloat.do_on_bits(module, has_vectors=False)
+    (function,) = (one for one in module.functions if one.blocks)
+    made = {i.result for i in function.instructions() if str(i.type).endswith("bfloat>")}
+    for instruction in function.instructions():
+        assert made.isdisjoint(instruction.names), instruction.text
+        assert instruction.opcode == "bitcast" or instruction.result not in made
+    llvm.parse_assembly(str(module)).verify()

@@ -54,6 +54,11 @@ def has(feature: str) -> bool:
     return f"+{feature}" in _host()[1].split(",")
 
 
+def has_bfloats() -> bool:
+    """Whether code that is made now may have vectors of bfloats."""
+    return not is_x86() or has("avx512bf16")
+
+
 def name_and_features() -> tuple[str, str]:
     """What LLVM is told of it."""
     return _host() if wanted() == NATIVE else (wanted(), "")

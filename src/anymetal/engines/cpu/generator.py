@@ -46,10 +46,11 @@ def object_code_as_it_is(ir: str, level: int = 0, *, shared: bool = False) -> by
 
 def _without_traps(ir: str) -> str:
     """The module, with what LLVM's code generator cannot do replaced."""
-    if not bfloat.needs_bits(ir):
+    has_vectors = processor.has_bfloats()
+    if not bfloat.needs_bits(ir, has_vectors=has_vectors):
         return ir
     module = parse(ir)
-    bfloat.do_on_bits(module)
+    bfloat.do_on_bits(module, has_vectors=has_vectors)
     return str(module)
 
 

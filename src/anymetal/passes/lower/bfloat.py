@@ -3,7 +3,8 @@
 It fails an assertion when the bits of a bfloat are used beside those of its absolute value; the
 optimiser makes llvm.fabs of any mask that clears a sign, and a float's may be taken for it. And it
 keeps a bfloat that is loaded and used twice, selected, gathered or put into a vector as a float,
-which the processor rounds back: denormals become 0 and signalling NaNs quiet.
+which the processor rounds back: denormals become 0 and signalling NaNs quiet. Where a processor
+has no vectors of bfloats, LLVM takes them apart and calls a function for each of their elements.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from anymetal.ir import (
     I16,
     I32,
     Builder,
+    Function,
     Instruction,
     Module,
     Operand,
@@ -25,38 +27,49 @@ from anymetal.ir import (
 from anymetal.passes.rewrite import rewrite
 
 _FABS = "llvm.fabs."
-_GATHER, _SCATTER = "llvm.masked.gather.", "llvm.masked.scatter."
+_MASKED = tuple(f"llvm.masked.{word}." for word in ("gather", "scatter", "load", "store"))
 _MOVED = re.compile(
     r" = select [^,\n]*, (?:bfloat|<\d+ x bfloat>) | = bitcast bfloat %| = phi bfloat "
     r"| = (?:insert|extract)element <\d+ x bfloat>|@llvm\.masked\.(?:gather|scatter)\.v\d+bf16"
 )
+_VECTOR = re.compile(r"<\d+ x bfloat>")
 _LOADED = re.compile(r"(%\S+) = load bfloat, ")
 _USED = re.compile(r"^(?!.* = fpext ).*?bfloat (%[^\s,)]+)(?:, (%[^\s,)]+))?", re.MULTILINE)
 _ALL_BUT_THE_SIGN = 0x7FFF
 
 
-def needs_bits(ir: str) -> bool:
-    """Whether a module's text has what is done on bits here."""
+def needs_bits(ir: str, *, has_vectors: bool = True) -> bool:
+    """Whether a module's text has what is done on bits here; `has_vectors`: of bfloats, whether the
+    processor has any."""
     if "bfloat" not in ir:
         return False
+    if not has_vectors and _VECTOR.search(ir):
+        return True
     if _MOVED.search(ir) or (_FABS in ir and "bf16(" in ir):
         return True
     loaded = set(_LOADED.findall(ir))
     return bool(loaded) and any(not loaded.isdisjoint(names) for names in _USED.findall(ir))
 
 
-def do_on_bits(module: Module) -> None:
-    """Absolute values: to integers, clear the top bit, back to bfloat. What is moved: integers."""
+def do_on_bits(module: Module, *, has_vectors: bool = True) -> None:
+    """Absolute values: to integers, clear the top bit, back to bfloat. What is moved: integers. All
+    vectors are, where the processor has none of bfloats."""
     for name, signature in module.declarations().items():
         if _moves_bfloats(name):
             kinds = [_as_integers(one.type) for one in signature.parameters]
             module.declare(_of_integers(name), _as_integers(signature.type), kinds)
     for function in module.functions:
-        rewrite(function, _OnBits().rewritten)
+        if has_vectors:
+            rewrite(function, _OnBits().rewritten)
+            continue
+        _choose_bits(function)
+        rewrite(function, _VectorsOnBits().rewritten)
+        # A block may stand before those that its vectors come from.
+        rewrite(function, _VectorsOnBits(function).take_apart)
 
 
 def _moves_bfloats(callee: str) -> bool:
-    return callee.startswith((_GATHER, _SCATTER)) and "bf16" in callee
+    return callee.startswith(_MASKED) and "bf16" in callee
 
 
 def _of_integers(callee: str) -> str:
@@ -183,6 +196,92 @@ class _OnBits:
         for made in build.made[before:]:
             made.metadata = call.metadata
         return True
+
+
+class _VectorsOnBits(_OnBits):
+    """No vector of bfloats goes from one instruction to another. What integers those of `function`
+    are made of is known."""
+
+    def __init__(self, function: Function | None = None) -> None:
+        super().__init__()
+        for cast in function.instructions() if function is not None else ():
+            if cast.opcode == "bitcast" and _is_vector(cast.type) and cast.result is not None:
+                (bits,) = cast.operands
+                if bits.type is cast.type.with_scalar(I16):
+                    self._known[cast.result] = bits
+
+    def rewritten(self, build: Builder, one: Instruction) -> bool:
+        makers = (self._load_vector, self._store_vector, self._shuffle, self._compare)
+        return any(make(build, one) for make in makers) or super().rewritten(build, one)
+
+    def take_apart(self, build: Builder, one: Instruction) -> bool:
+        return self._take_apart(build, one)
+
+    def _load_vector(self, build: Builder, load: Instruction) -> bool:
+        if load.opcode != "load" or not _is_vector(load.type):
+            return False
+        volatile, kind = load.is_volatile, load.type.with_scalar(I16)
+        bits = build.load(kind, load.operands[0], load.align, is_volatile=volatile)
+        return self._made(build, bits, load)
+
+    def _store_vector(self, build: Builder, store: Instruction) -> bool:
+        if store.opcode != "store" or not _is_vector(store.operands[0].type):
+            return False
+        value, pointer = store.operands
+        bits = self._bits(build, value)
+        build.store(bits, pointer, store.align, is_volatile=store.is_volatile)
+        return True
+
+    def _shuffle(self, build: Builder, one: Instruction) -> bool:
+        if one.opcode != "shufflevector" or not _is_vector(one.type):
+            return False
+        first, second = (self._bits(build, vector) for vector in one.operands)
+        return self._made(build, build.shuffle(first, second, one.numbers), one)
+
+    def _compare(self, build: Builder, one: Instruction) -> bool:
+        """Comparisons, and what becomes floats."""
+        if one.opcode not in ("fcmp", "fpext") or not _is_vector(one.operands[0].type):
+            return False
+        floats = one.operands[0].type.with_scalar(FLOAT)
+        wide = [self._wide(build, value) for value in one.operands]
+        if one.opcode == "fcmp":
+            left, right = (build.cast("bitcast", value, floats) for value in wide)
+            build.fcmp(one.predicate, left, right, name=str(one.result))
+        elif one.type is floats:
+            build.cast("bitcast", wide[0], floats, name=str(one.result))
+        else:
+            value = build.cast("bitcast", wide[0], floats)
+            build.cast("fpext", value, one.type, name=str(one.result))
+        return True
+
+    def _wide(self, build: Builder, value: Operand) -> Operand:
+        kind = value.type.with_scalar(I32)
+        bits = build.cast("zext", self._bits(build, value), kind)
+        return build.shl(bits, constant(kind, 16))
+
+
+def _is_vector(kind: Type) -> bool:
+    return kind.is_vector and kind.scalar is BFLOAT
+
+
+def _choose_bits(function: Function) -> None:
+    """Vectors of bfloats that come from several blocks come as integers."""
+    ends: dict[str, Builder] = {block.label: Builder(function.fresh) for block in function.blocks}
+    for block in function.blocks:
+        chosen, casts = Builder(function.fresh), Builder(function.fresh)
+        for phi in block.phis:
+            if not _is_vector(phi.type):
+                chosen.made.append(phi)
+                continue
+            kind = phi.type.with_scalar(I16)
+            incoming = [
+                (ends[label].cast("bitcast", value, kind), label) for value, label in phi.incoming()
+            ]
+            bits = chosen.phi(kind, incoming)
+            casts.cast("bitcast", bits, phi.type, name=str(phi.result))
+        block.instructions[: len(block.phis)] = [*chosen.made, *casts.made]
+    for block in function.blocks:
+        block.instructions[-1:-1] = ends[block.label].made
 
 
 def _numbers(one: Instruction) -> tuple[Operand, ...]:
