@@ -94,6 +94,10 @@ class _OnBits:
         others = (self._store, self._element, self._widen)
         return any(make(build, one) for make in (*makers, *others))
 
+    def _is_taken(self, kind: Type) -> bool:
+        """Whether what is loaded or stored is integers. Vectors are moved whole."""
+        return kind is BFLOAT
+
     def _bits(self, build: Builder, value: Operand) -> Operand:
         """The bits of a value. One number's are the upper half of a float's: nothing is rounded."""
         if value.text in self._known:
@@ -142,15 +146,16 @@ class _OnBits:
         return call.result is None or self._made(build, made, call)
 
     def _load(self, build: Builder, load: Instruction) -> bool:
-        """One number; vectors are moved whole."""
-        if load.opcode != "load" or load.type is not BFLOAT or load.ordering:
+        if load.opcode != "load" or not self._is_taken(load.type) or load.ordering:
             return False
         volatile = load.is_volatile
-        bits = build.load(I16, load.operands[0], load.align, is_volatile=volatile)
+        bits = build.load(
+            _as_integers(load.type), load.operands[0], load.align, is_volatile=volatile
+        )
         return self._made(build, bits, load)
 
     def _store(self, build: Builder, store: Instruction) -> bool:
-        if store.opcode != "store" or store.operands[0].type is not BFLOAT or store.ordering:
+        if store.opcode != "store" or not self._is_taken(store.operands[0].type) or store.ordering:
             return False
         value, pointer = store.operands
         bits = self._bits(build, value)
@@ -211,26 +216,15 @@ class _VectorsOnBits(_OnBits):
                     self._known[cast.result] = bits
 
     def rewritten(self, build: Builder, one: Instruction) -> bool:
-        makers = (self._load_vector, self._store_vector, self._shuffle, self._compare)
-        return any(make(build, one) for make in makers) or super().rewritten(build, one)
+        return (
+            self._shuffle(build, one) or self._compare(build, one) or super().rewritten(build, one)
+        )
 
     def take_apart(self, build: Builder, one: Instruction) -> bool:
         return self._take_apart(build, one)
 
-    def _load_vector(self, build: Builder, load: Instruction) -> bool:
-        if load.opcode != "load" or not _is_vector(load.type):
-            return False
-        volatile, kind = load.is_volatile, load.type.with_scalar(I16)
-        bits = build.load(kind, load.operands[0], load.align, is_volatile=volatile)
-        return self._made(build, bits, load)
-
-    def _store_vector(self, build: Builder, store: Instruction) -> bool:
-        if store.opcode != "store" or not _is_vector(store.operands[0].type):
-            return False
-        value, pointer = store.operands
-        bits = self._bits(build, value)
-        build.store(bits, pointer, store.align, is_volatile=store.is_volatile)
-        return True
+    def _is_taken(self, kind: Type) -> bool:
+        return kind.scalar is BFLOAT
 
     def _shuffle(self, build: Builder, one: Instruction) -> bool:
         if one.opcode != "shufflevector" or not _is_vector(one.type):
