@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from unittest import mock
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import anymetal
 from anymetal import ops
 from anymetal.ops.norms.rows import by_equal_turns
+from anymetal.ops.quantised import matvec
 from anymetal.ops.quantised.matvec import asked_shape
 from anymetal.policy.policy import Choice, override
 
@@ -269,14 +272,31 @@ def test_quantised_weights_as_matrices(
 Shape = tuple[int, int, int, int]
 
 
-def _asked(x: torch.Tensor, scheme: str, group: int, rows: int, shape: Shape) -> None:
-    """A product by matvec_asked is near the exact one."""
+def _asked(
+    x: torch.Tensor,
+    scheme: str,
+    group: int,
+    rows: int,
+    shape: Shape,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+) -> None:
+    """A product by matvec_asked is near the exact one; fewer rows than a tile has go elsewhere."""
     weight = ops.quantize(normal(rows, x.shape[-1], dtype=x.dtype) / 16, scheme, group)
     names = ("asked_tiles", "asked_items", "asked_simdgroups", "asked_groups")
-    with override("quantized_linear", "dots", **dict(zip(names, shape, strict=True))):
-        result = silent(lambda: ops.quantized_linear(x, weight))
+    with (
+        override("quantized_linear", "dots", **dict(zip(names, shape, strict=True))),
+        mock.patch.object(matvec, "_asked", wraps=matvec._asked) as asked,
+    ):
+        result = silent(lambda: ops.quantized_linear(x, weight, bias, activation=activation))
+    assert asked.called == (rows >= 16)
     whole = ops.dequantize(weight, FP32).double()
-    close(result, x.double() @ whole.T, float((x.double().abs() @ whole.abs().T).max()))
+    exact = x.double() @ whole.T
+    if bias is not None:
+        exact += bias.double()
+    if activation is not None:
+        exact = getattr(F, activation)(exact)
+    close(result, exact, float((x.double().abs() @ whole.abs().T).max()))
 
 
 @pytest.mark.parametrize(
@@ -294,11 +314,12 @@ def test_tiles_and_simdgroups_of_quantised_weights(
 ) -> None:
     """As was fastest on an H200: all threadgroups at once, of as few tiles as that takes."""
     values = {"asked_tiles": 2, "asked_items": 2, "asked_simdgroups": 8, "asked_groups": 264}
-    assert asked_shape(Choice(128, values, "this test"), rows, columns) == shape
+    assert asked_shape(Choice(128, values, "this test"), rows, 1, columns) == shape
 
 
-# Every kind of group, both sizes, both dtypes; rows that end within a tile, tiles without rows, an
-# odd number of blocks, fewer blocks than simdgroups, and as many as long rows have.
+# Every kind of group, both sizes, both dtypes; rows that end within a tile or a threadgroup, fewer
+# than either has, an odd number of blocks, fewer blocks than simdgroups, and as many as long rows
+# have.
 @pytest.mark.parametrize(
     ("scheme", "group", "rows", "columns", "dtype"),
     [
@@ -306,9 +327,10 @@ def test_tiles_and_simdgroups_of_quantised_weights(
         ("int4", 64, 16, 14336, BF16),
         ("int4", 128, 90, 768, FP16),
         ("int4_zero_point", 64, 1, 256, BF16),
+        ("int4_zero_point", 64, 17, 256, BF16),
         ("int4_zero_point", 128, 33, 2304, FP16),
         ("mlx_4bit", 64, 28, 4352, FP16),
-        ("mlx_4bit", 128, 28, 4352, BF16),
+        ("mlx_4bit", 128, 45, 4352, BF16),
     ],
 )
 @pytest.mark.parametrize("shape", [(2, 2, 8, 2), (2, 4, 8, 1), (1, 3, 4, 9), (2, 2, 16, 1)])
@@ -321,6 +343,11 @@ def test_quantised_weights_that_are_asked_for(
     shape: Shape,
 ) -> None:
     _asked(normal(2, columns, dtype=dtype), scheme, group, rows, shape)
+
+
+@pytest.mark.parametrize("activation", [None, "silu", "gelu"])
+def test_quantised_weights_that_are_asked_for_with_a_bias(activation: str | None) -> None:
+    _asked(normal(3, 768), "int4", 64, 40, (2, 2, 8, 1), normal(40), activation)
 
 
 # Activations of every size beside each other: the matrices are of halves, whose range is small.

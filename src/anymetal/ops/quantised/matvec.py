@@ -88,7 +88,7 @@ def matvec(
     rows, count, stride = x
     variants.record(operator.name, rows.dtype, "dots", WORD_BITS // weights.bits)
     in_eights = _in_eights(rows, stride, weights)
-    if choice.values.get("asked_tiles", 0) and in_eights and weights.group_size > SIMDGROUP:
+    if choice.values.get("asked_tiles", 0) and in_eights and _can_be_asked_for(weights):
         _asked(choice, x, weights, bias, activation, y)
         return
     if choice.values.get("matrix_group_size", 0) and in_eights:
@@ -140,7 +140,7 @@ def _asked(
     """The simdgroups of a threadgroup share tiles of weights. Words are asked for ahead, the more
     blocks the fewer tiles."""
     rows, count, stride = x
-    tiles, simdgroups = asked_shape(choice, weights.rows * count, weights.columns)
+    tiles, simdgroups = asked_shape(choice, weights.rows, count, weights.columns)
     groups = -(-weights.rows // (tiles * MATVEC_ASKED.constant("rows_of_tile")))
     size = simdgroups * SIMDGROUP
     kernel = MATVEC_ASKED.instance(
@@ -152,6 +152,7 @@ def _asked(
         tiles,
         max(choice.values["asked_items"] // tiles, 1),
         simdgroups,
+        activation is not None,
         device=rows.device,
     )
     numbers = numbers_of(weights, count, stride, bias, activation)
@@ -180,15 +181,16 @@ def _launch(
     )
 
 
-def asked_shape(choice: Choice, rows: int, columns: int) -> tuple[int, int]:
-    """Tiles and simdgroups of a threadgroup: as few tiles as let all threadgroups run at the same
-    time, or as many as may be. Where half as many threadgroups, of twice as many simdgroups, fill a
-    device with long rows, fewer activations are prepared twice."""
+def asked_shape(choice: Choice, rows: int, count: int, columns: int) -> tuple[int, int]:
+    """Tiles and simdgroups of a threadgroup, for `count` rows of activations: as few tiles as let
+    all threadgroups run at the same time, or as many as may be. Where half as many threadgroups, of
+    twice as many simdgroups, fill a device with long rows, fewer activations are prepared twice."""
     most, largest = choice.values["asked_groups"], choice.values["asked_tiles"]
     simdgroups, height = choice.values["asked_simdgroups"], MATVEC_ASKED.constant("rows_of_tile")
+    largest = min(largest, 1 << (rows // height).bit_length() - 1)
 
     def groups(tiles: int) -> int:
-        return -(-rows // (tiles * height))
+        return -(-rows * count // (tiles * height))
 
     blocks = columns // (SIMDGROUP * _EIGHT)
     if most // 4 < groups(largest) <= most // 2 and blocks >= 4 * simdgroups:
@@ -197,6 +199,12 @@ def asked_shape(choice: Choice, rows: int, columns: int) -> tuple[int, int]:
     while tiles * 2 <= largest and groups(tiles) > most:
         tiles *= 2
     return tiles, simdgroups
+
+
+def _can_be_asked_for(weights: Weights) -> bool:
+    """Whether `matvec_asked` can take them: at least a tile, two groups or four in a block."""
+    rows_of_tile = MATVEC_ASKED.constant("rows_of_tile")
+    return weights.group_size > SIMDGROUP and weights.rows >= rows_of_tile
 
 
 def _in_eights(x: Tensor, stride: int, weights: Weights) -> bool:

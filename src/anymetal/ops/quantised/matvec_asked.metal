@@ -42,8 +42,9 @@ struct Window {
   static constexpr constant uint vectors = size / 8;
   threadgroup half* halves;
 
-  // Of half `h` of the words, and of word `j` of four.
-  static constexpr uint row_of(uint h, uint j) { return j * 2 + h; }
+  // Of half `h` of the words, and of word `j` of four. What lanes of both halves write at once is
+  // in different banks.
+  static constexpr uint row_of(uint h, uint j) { return h * 4 + j; }
 
   void clear(uint lane) const thread {
     constexpr uint of_cell = cell / 8;
@@ -206,64 +207,38 @@ struct Sums {
 
 // --- weights -------------------------------------------------------------------------------------
 
-// Scales of a row's next four blocks, of which each of its four lanes has those of one.
-template <typename S, uint groups>
-struct Scales {
-  static constexpr constant uint blocks = 4;
-  uint2 words;  // of two scales each; with two groups a block, the second is not used
-
-  void load(device const S* from) thread {
-    if constexpr (groups == 4)
-      words = *reinterpret_cast<device const uint2*>(from);
-    else
-      words.x = *reinterpret_cast<device const uint*>(from);
-  }
-  // `holder` is the lane that has those of the block.
-  float of_group(uint group, ushort holder) const thread {
-    uint pair = simd_shuffle(words.x, holder);
-    if constexpr (groups == 4) {
-      const uint upper = simd_shuffle(words.y, holder);
-      pair = group < 2 ? pair : upper;
-    }
-    const auto two = as_type<vec<S, 2>>(pair);
-    return float(group % 2 == 0 ? two.x : two.y);
-  }
-  static ushort holder(uint lane, uint block) {
-    return ushort((lane & 22) | (block & 1) | (block & 2) << 2);
-  }
-};
-
-// Where a lane's rows of a tile begin: words, scales, and the offset of the group that it sums.
+// Where a lane's rows of a threadgroup's tiles begin in a block, eight rows apart: words, the scale
+// of the group that it sums, and its offset.
 template <typename S, typename Offset, uint slots, uint threads>
 struct Rows {
   using Queue = Asked<slots, threads>;
-  device const uint* words[2];
-  device const S* scales[2];
-  device const Offset* offsets[2];
+  device const uint* words;
+  device const S* scales;
+  device const Offset* offsets;
+  uint words_apart, groups_apart;
 
-  // `place` is how many words are before a block.
-  void ask(uint slot, uint place) const thread {
+  device const uint* words_of(uint t, uint r) const thread {
+    return words + ulong(words_apart) * (t * 2 + r);
+  }
+  S scale(uint t, uint r) const thread { return scales[ulong(groups_apart) * (t * 2 + r)]; }
+  device const Offset* offset(uint t, uint r) const thread {
+    return offsets + ulong(groups_apart) * (t * 2 + r);
+  }
+  void ask(uint slot, uint t) const thread {
 #pragma unroll
     for (uint r = 0; r < 2; ++r) {
-      Queue::ask(slot + r * 2, words[r] + place);
-      Queue::ask(slot + r * 2 + 1, words[r] + place + 16);
+      Queue::ask(slot + r * 2, words_of(t, r));
+      Queue::ask(slot + r * 2 + 1, words_of(t, r) + 16);
     }
   }
-  Words take(uint slot, uint place) const thread {
+  Words take(uint slot, uint t) const thread {
     Words found;
 #pragma unroll
     for (uint r = 0; r < 2; ++r) {
-      found.of[r][0] = Queue::take(slot + r * 2, words[r] + place);
-      found.of[r][1] = Queue::take(slot + r * 2 + 1, words[r] + place + 16);
+      found.of[r][0] = Queue::take(slot + r * 2, words_of(t, r));
+      found.of[r][1] = Queue::take(slot + r * 2 + 1, words_of(t, r) + 16);
     }
     return found;
-  }
-  void advance(uint places, uint groups) thread {
-#pragma unroll
-    for (uint r = 0; r < 2; ++r) {
-      words[r] += places;
-      offsets[r] += groups;
-    }
   }
 };
 
@@ -272,10 +247,11 @@ using symmetric = Symmetric;
 using zero_point = ZeroPoint;
 using affine = Affine;
 
-// `chunks` of 32 weights are a group: two or four. Rows have whole blocks. Words of so many blocks
-// of each tile are on their way.
+// `chunks` of 32 weights are a group: two or four. Rows have whole blocks, and are as many as a
+// threadgroup takes, or more. Words of so many blocks of each tile are on their way. Where nothing
+// is activated, no code for it lies before the end, where all threadgroups fetch code at once.
 template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint ahead,
-          uint simdgroups>
+          uint simdgroups, bool is_activated>
 [[kernel, max_total_threads_per_threadgroup(most_threads)]] void matvec_asked(
     device T* x [[buffer(0)]], device const uint* words [[buffer(1)]],
     device const S* scales [[buffer(2)]],
@@ -285,10 +261,11 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
     uint simd [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
     uint in_group [[thread_index_in_threadgroup]]) {
   using Offset = typename Kind::template Offset<S>;
-  using OfTile = Rows<S, Offset, tiles * ahead * slots_of_tile, simdgroups * 32>;
   constexpr uint groups = Packed<4>::chunks / chunks;  // of a block
-  using OfBlocks = Scales<S, groups>;
+  constexpr uint slots_of_block = tiles * slots_of_tile, slots = ahead * slots_of_block;
   constexpr uint rows_of_threadgroup = tiles * rows_of_tile;
+  using OfBlock = Rows<S, Offset, slots, simdgroups * 32>;
+  using Queue = typename OfBlock::Queue;
   static_assert(rows_of_threadgroup * 16 <= Window::size * 2, "results of a simdgroup");
   threadgroup uint4 memory[simdgroups * Window::vectors];
   const Window window = {reinterpret_cast<threadgroup half*>(memory) + simd * Window::size};
@@ -313,84 +290,75 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
   const Lane at = lane_of(lane);
   const uint quarter = at.column / 2;
   const uint own_group = (quarter % 2 * 2 + quarter / 2) * 2 / chunks;
-  OfTile rows[tiles];
-  OfBlocks factors[tiles][2];
+  // The last threadgroup ends with the last row. Those that the one before it has, too, it drops.
+  const uint begin_row = min(group.x * rows_of_threadgroup, numbers.rows - rows_of_threadgroup);
+  const uint begin = forgotten(uint4((begin_row + at.row) * blocks + first), zero).x;
+  OfBlock rows;
+  rows.words = words + ulong(begin) * 32 + at.column * 2;
+  rows.scales = scales + ulong(begin) * groups + own_group;
+  rows.offsets = offsets + ulong(begin) * groups + own_group;
+  rows.words_apart = numbers.columns;  // a word has eight
+  rows.groups_apart = blocks * 8 * groups;
+  OfBlock asked = rows;  // of the next block that is asked for
 #pragma unroll
-  for (uint t = 0; t < tiles; ++t) {
-    // Past the last row, the last one is read again, and its result dropped.
-    const uint row = group.x * rows_of_threadgroup + t * rows_of_tile + at.row;
-    const uint2 known = min(uint2(row, row + 8), numbers.rows - 1) * blocks + first;
-    const uint4 begin = forgotten(known.xyxy, zero);
-#pragma unroll
-    for (uint r = 0; r < 2; ++r) {
-      rows[t].words[r] = words + begin[r] * 32 + at.column * 2;
-      rows[t].scales[r] = scales + begin[r] * groups;
-      rows[t].offsets[r] = offsets + begin[r] * groups + own_group;
-    }
-  }
-#pragma unroll
-  for (uint u = 0; u < ahead; ++u)
+  for (uint u = 0; u < ahead; ++u) {
 #pragma unroll
     for (uint t = 0; t < tiles; ++t) {
-      if (u == 0 || u < count) rows[t].ask((u * tiles + t) * slots_of_tile, u * 32);
-      OfTile::Queue::close();
+      if (u == 0 || u < count) asked.ask(u * slots_of_block + t * slots_of_tile, t);
+      Queue::close();
     }
+    asked.words += 32;
+  }
+  S next_scales[tiles][2];
 #pragma unroll
-  for (uint t = 0; t < tiles; ++t)
-#pragma unroll
-    for (uint r = 0; r < 2; ++r)
-      factors[t][r].load(rows[t].scales[r] + min(quarter, count - 1) * groups);
+  for (uint n = 0; n < tiles * 2; ++n) next_scales[n / 2][n % 2] = rows.scale(n / 2, n % 2);
   window.clear(lane);
 
   float totals[tiles][2] = {};
-  uint from = 0;
+  uint block = 0, slot_of_block = 0;
   do {
+    const bool has_next = block + 1 < count;
+    const Scaled staged = scaled<T>(loaded, lane, zero);
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    staged.store(window, share);
+    own += block_columns;
+    // Between barriers, lest a compiler loads them when they are needed.
+    if (has_next) loaded.load(own);
+    simdgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
+    const Rights rights(window);
+    rows.scales += groups;
 #pragma unroll
-    for (uint n = 0; n < ahead; ++n) {
-      const uint block = from + n;
-      if (n > 0 && block >= count) break;
-      const Scaled staged = scaled<T>(loaded, lane, zero);
-      simdgroup_barrier(mem_flags::mem_threadgroup);
-      staged.store(window, share);
-      // Between barriers, lest a compiler loads them when they are needed.
-      if (block + 1 < count) loaded.load(own + (n + 1) * block_columns);
+    for (uint t = 0; t < tiles; ++t) {
+      Queue::await(ahead * tiles - 1);
+      const uint slot = slot_of_block + t * slots_of_tile;
+      const Words taken = rows.take(slot, t);
+      if (block + ahead < count) asked.ask(slot, t);
+      Queue::close();
+      // Lest a compiler asks behind the products.
       simdgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-      const ushort holder = OfBlocks::holder(lane, block);
-      const bool needs_more = block % OfBlocks::blocks == OfBlocks::blocks - 1 && block + 1 < count;
-      const Rights rights(window);
+      float scale[2];
 #pragma unroll
-      for (uint t = 0; t < tiles; ++t) {
-        OfTile::Queue::await(ahead * tiles - 1);
-        const uint slot = (n * tiles + t) * slots_of_tile;
-        const Words taken = rows[t].take(slot, n * 32);
-        if (block + ahead < count) rows[t].ask(slot, (n + ahead) * 32);
-        OfTile::Queue::close();
-        float scale[2];
+      for (uint r = 0; r < 2; ++r) {
+        scale[r] = float(next_scales[t][r]);
+        if (has_next) next_scales[t][r] = rows.scale(t, r);
+      }
+      Sums sums(staged.sum);
 #pragma unroll
-        for (uint r = 0; r < 2; ++r) {
-          scale[r] = factors[t][r].of_group(own_group, holder);
-          if (needs_more)
-            factors[t][r].load(rows[t].scales[r] + min(block + 1 + quarter, count - 1) * groups);
-        }
-        Sums sums(staged.sum);
+      for (uint n = 0; n < 8; ++n) sums.add(taken, rights, n / 2, n % 2);
 #pragma unroll
-        for (uint n = 0; n < 8; ++n) sums.add(taken, rights, n / 2, n % 2);
-#pragma unroll
-        for (uint r = 0; r < 2; ++r) {
-          totals[t][r] = fma(sums.result(r) * scale[r], staged.back, totals[t][r]);
-          if (Kind::shifted) {
-            device const Offset* offset = rows[t].offsets[r] + n * groups;
-            const float shift = Kind::template shift<4>(scale[r], offset) * code_unit;
-            totals[t][r] = fma(shift * staged.sum, staged.back, totals[t][r]);
-          }
+      for (uint r = 0; r < 2; ++r) {
+        totals[t][r] = fma(sums.result(r) * scale[r], staged.back, totals[t][r]);
+        if (Kind::shifted) {
+          const float shift = Kind::template shift<4>(scale[r], rows.offset(t, r)) * code_unit;
+          totals[t][r] = fma(shift * staged.sum, staged.back, totals[t][r]);
         }
       }
     }
-    from += ahead;
-    own += ahead * block_columns;
-#pragma unroll
-    for (uint t = 0; t < tiles; ++t) rows[t].advance(ahead * 32, ahead * groups);
-  } while (from < count);
+    rows.words += 32;
+    rows.offsets += groups;
+    asked.words += 32;
+    slot_of_block = (slot_of_block + slots_of_block) % slots;
+  } while (++block < count);
 
   // Of the four lanes of a row side by side, each simdgroup's where its activations were.
   threadgroup float4* parts = reinterpret_cast<threadgroup float4*>(memory);
@@ -403,13 +371,14 @@ template <typename T, typename S, typename Kind, uint chunks, uint tiles, uint a
       reinterpret_cast<threadgroup float*>(parts + row)[quarter] = is_needed ? totals[t][r] : 0.0f;
     }
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  const uint row = group.x * rows_of_threadgroup + in_group;
-  if (in_group < rows_of_threadgroup && row < numbers.rows) {
+  const uint row = begin_row + in_group;
+  if (in_group < rows_of_threadgroup && row >= group.x * rows_of_threadgroup) {
     float4 four = 0.0f;
 #pragma unroll
     for (uint i = 0; i < simdgroups; ++i) four += parts[i * Window::vectors + in_group];
-    float total = sum_of(four) * (Factors::rest);
+    float total = sum_of(four) * Factors::rest;
     if (numbers.has_bias) total += float(bias[row]);
-    y[group.y * numbers.rows + row] = T(activated(numbers.activation, total));
+    if (is_activated) total = activated(numbers.activation, total);
+    y[group.y * numbers.rows + row] = T(total);
   }
 }

@@ -91,16 +91,16 @@ struct Affine {
   }
 };
 
-// What the host passes to products of activations and weights.
+// What the host passes to products of activations and weights; first what tells where they lie.
 struct Numbers {
-  uint count;  // rows of activations
-  uint rows;   // of weights
+  long stride;  // between rows of activations
+  uint rows;    // of weights
   uint columns;
+  uint count;  // rows of activations
   uint group_size;
   Activation activation;
   bool has_bias;
-  uint split;   // simdgroups that share rows of weights, where each has a part of the columns
-  long stride;  // between rows of activations
+  uint split;  // simdgroups that share rows of weights, where each has a part of the columns
 };
 
 // --- instances -----------------------------------------------------------------------------------
