@@ -1,0 +1,183 @@
+"""Stands in for NVIDIA's driver: kernels run here, at once, and CPU tensors pass as `cuda`."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import itertools
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from tests.cuda.simulator.ptx import parse
+from tests.cuda.simulator.translate import SHARED_BASE, shared_layout, translate, variable_name
+
+from anymetal.engines.contract import Sizes
+from anymetal.engines.cpu import jit
+from anymetal.engines.cpu.target import HOST
+from anymetal.engines.cuda import driver
+from anymetal.errors import EngineError
+from anymetal.launch import constants, cuda, recorded
+from anymetal.msl import clang
+from anymetal.store.cache import default_store, digest_of
+from anymetal.store.fingerprint import fingerprint
+
+_FOLDER = Path(__file__).parent
+_MESSAGE_BYTES = 1024
+_CAPABILITY = (9, 0)
+_SEEDS = itertools.count(1)
+
+
+class Failure(EngineError):
+    """A kernel did what hardware does not do, or not always."""
+
+
+@functools.cache
+def _machine() -> jit.LoadedCode:
+    """What runs threads; kernels call it."""
+    code = _compiled((_FOLDER / "machine.cpp").read_text())
+    for symbol in ("now", "arrive", "add_copy"):
+        jit.provide_symbol(symbol, code.address(symbol))
+    return code
+
+
+def _compiled(text: str) -> jit.LoadedCode:
+    """C++ that may include the simulator's headers, as machine code; kept in the store."""
+    key = digest_of(fingerprint("tools", "processor", _FOLDER), text)
+    store = default_store()
+    entry = store.get("simulated", key)
+    if entry is not None:
+        return jit.LoadedCode(entry.payload)
+    with tempfile.TemporaryDirectory(prefix="anymetal-") as folder:
+        path = Path(folder) / "simulated.cpp"
+        path.write_text(text)
+        ir = clang.compile_support(path, HOST, [_FOLDER])
+    code = jit.object_code(ir, level=1)
+    store.put("simulated", key, {}, code)
+    return jit.LoadedCode(code)
+
+
+class Function:
+    """A kernel as the driver has it (driver.Function)."""
+
+    max_threads = 1024
+    registers = 32
+    local_bytes = 0
+
+    def __init__(self, text: str, name: str) -> None:
+        kernel = parse(text)
+        self._text, self._name = text, name
+        self._machine = _machine()
+        self._code = _compiled(translate(kernel))
+        self._static = shared_layout(kernel).end - SHARED_BASE
+        self._variables = {one.name: one.size for one in kernel.variables}
+
+    def prepared(
+        self, groups: Sizes, width: int, memory: int, stream: int, block: int
+    ) -> Callable[[], int]:
+        return functools.partial(self._run, groups, width, memory, block)
+
+    def _run(self, groups: Sizes, width: int, memory: int, block: int) -> int:
+        message = ctypes.create_string_buffer(_MESSAGE_BYTES)
+        size = ctypes.CFUNCTYPE(ctypes.c_uint64)(self._code.address("registers_size"))()
+        run = ctypes.CFUNCTYPE(ctypes.c_bool)(self._machine.address("simulate"))
+        good = run(
+            ctypes.c_void_p(self._code.address("step")),
+            ctypes.c_uint64(size),
+            (ctypes.c_uint32 * 3)(*groups),
+            ctypes.c_uint32(width),
+            ctypes.c_uint32(SHARED_BASE),
+            ctypes.c_uint32(self._static + memory),
+            ctypes.c_void_p(block),
+            ctypes.c_uint64(next(_SEEDS) * 0x9E3779B97F4A7C15 % 2**64),
+            message,
+            ctypes.c_uint64(_MESSAGE_BYTES),
+        )
+        if not good:
+            raise Failure(f"{self._name}: {self._with_text(message.value.decode())}")
+        return 0
+
+    def _with_text(self, message: str) -> str:
+        """A message that names a line of the PTX says what stands there."""
+        words = message.replace(":", " ").replace(",", " ").split()
+        numbers = [int(b) for a, b in itertools.pairwise(words) if a == "line" and b.isdigit()]
+        lines = self._text.split("\n")
+        return "\n".join([message, *(f"  {n}: {lines[n - 1].strip()}" for n in numbers if n)])
+
+    def again(self, status: int, put: Callable[[], int]) -> None:
+        raise AssertionError(f"status {status}")
+
+    def variable(self, name: str) -> tuple[int, int]:
+        place = self._code.address(f"address_of_{variable_name(name)}")
+        return ctypes.CFUNCTYPE(ctypes.c_uint64)(place)(), self._variables[name]
+
+
+@functools.cache
+def _loaded(text: str, name: str) -> Function:
+    return Function(text, name)
+
+
+class _Mark:
+    def set(self, stream: int) -> None: ...
+
+    def wait(self, name: str) -> None: ...
+
+
+def _copied(data: bytes, *_: Any) -> torch.Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def _send(address: int, data: bytes, *_: Any) -> None:
+    ctypes.memmove(address, data, len(data))
+
+
+def _new_errors() -> torch.Tensor:
+    return torch.zeros(ctypes.sizeof(cuda.ErrorBuffer), dtype=torch.uint8)
+
+
+_kept: list[ctypes.Array[ctypes.c_char]] = []
+
+
+def _memory(device: int, size: int) -> int:
+    _kept.append(ctypes.create_string_buffer(size))
+    return ctypes.addressof(_kept[-1])
+
+
+def _replaced() -> Iterator[tuple[Any, str, Any]]:
+    """What stands in for what."""
+    for kind in (torch.Tensor, torch.nn.Parameter):
+        yield kind, "is_cuda", torch._C.TensorBase.is_cpu
+    yield torch.Tensor, "get_device", lambda self: 0
+    yield torch.Tensor, "cuda", lambda self: self.clone()
+    yield torch.cuda, "synchronize", lambda *_: None
+    yield torch.cuda, "device_count", lambda: 1
+    yield torch.cuda, "current_device", lambda: 0
+    yield torch.cuda, "get_device_capability", lambda *_: _CAPABILITY
+    yield torch.cuda, "is_current_stream_capturing", lambda: False
+    yield torch._C, "_cuda_getDevice", lambda: 0
+    yield recorded, "is_recording", lambda: False
+    yield constants, "_rings", {}
+    yield cuda, "_copied", _copied
+    yield cuda, "_new_errors", _new_errors
+    yield driver, "Mark", _Mark
+    yield driver, "current", lambda device: 0
+    yield driver, "load", lambda text, name, device, threads=0: _loaded(text, name)
+    yield driver, "memory", _memory
+    yield driver, "send", _send
+    yield driver, "store", _send
+    yield driver, "fill", lambda address, size, stream: ctypes.memset(address, 0, size)
+    yield driver, "fetch", lambda address, size: ctypes.string_at(address, size)
+    yield driver, "wait", lambda *_: None
+
+
+@contextlib.contextmanager
+def simulated_gpu() -> Iterator[None]:
+    """In it all CPU tensors are those of a GPU, and kernels run on the simulator."""
+    with contextlib.ExitStack() as stack:
+        for owner, name, value in _replaced():
+            stack.enter_context(mock.patch.object(owner, name, value, create=True))
+        yield
