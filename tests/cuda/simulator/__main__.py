@@ -1,12 +1,32 @@
-"""Recorded launches on the simulator: `python -m tests.cuda.simulator FILE...`, as replay.py."""
+"""What runs on a GPU in tests/cuda, on the simulator.
+
+    python -m tests.cuda.simulator launches FILE...           recorded launches, as replay.py
+    python -m tests.cuda.simulator random --seed N --count N  the fuzzer's kernels
+"""
 
 from __future__ import annotations
 
-import sys
+import argparse
 
-from tests.cuda.replay import main
+from tests.cuda.random_kernels import compare_all
+from tests.cuda.replay import main as replay
 from tests.cuda.simulator.device import simulated_gpu
 
-if __name__ == "__main__":
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("launches").add_argument("files", nargs="+")
+    random = verbs.add_parser("random")
+    random.add_argument("--seed", type=int, default=9_100_000)
+    random.add_argument("--count", type=int, default=300)
+    options = parser.parse_args()
     with simulated_gpu():
-        main(sys.argv[1:])
+        if options.verb == "launches":
+            replay(options.files)
+        else:
+            compare_all(range(options.seed, options.seed + options.count))
+
+
+if __name__ == "__main__":
+    main()

@@ -6,9 +6,11 @@ import contextlib
 import ctypes
 import functools
 import itertools
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -22,6 +24,7 @@ from anymetal.engines.cpu.target import HOST
 from anymetal.engines.cuda import driver
 from anymetal.errors import EngineError
 from anymetal.launch import constants, cuda, recorded
+from anymetal.launch.error_buffer import ErrorBuffer
 from anymetal.msl import clang
 from anymetal.store.cache import default_store, digest_of
 from anymetal.store.fingerprint import fingerprint
@@ -29,6 +32,7 @@ from anymetal.store.fingerprint import fingerprint
 _FOLDER = Path(__file__).parent
 _MESSAGE_BYTES = 1024
 _CAPABILITY = (9, 0)
+_PROPERTIES = SimpleNamespace(multi_processor_count=132)
 _SEEDS = itertools.count(1)
 
 
@@ -61,27 +65,18 @@ def _compiled(text: str) -> jit.LoadedCode:
     return jit.LoadedCode(code)
 
 
-class Function:
-    """A kernel as the driver has it (driver.Function)."""
+class _Code:
+    """A kernel's PTX as code that the simulator runs."""
 
-    max_threads = 1024
-    registers = 32
-    local_bytes = 0
-
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, text: str) -> None:
         kernel = parse(text)
-        self._text, self._name = text, name
         self._machine = _machine()
         self._code = _compiled(translate(kernel))
-        self._static = shared_layout(kernel).end - SHARED_BASE
-        self._variables = {one.name: one.size for one in kernel.variables}
+        self.static = shared_layout(kernel).end - SHARED_BASE
+        self._sizes = {one.name: one.size for one in kernel.variables}
 
-    def prepared(
-        self, groups: Sizes, width: int, memory: int, stream: int, block: int
-    ) -> Callable[[], int]:
-        return functools.partial(self._run, groups, width, memory, block)
-
-    def _run(self, groups: Sizes, width: int, memory: int, block: int) -> int:
+    def run(self, groups: Sizes, width: int, memory: int, block: int) -> str:
+        """Runs a grid; what went wrong, or nothing."""
         message = ctypes.create_string_buffer(_MESSAGE_BYTES)
         size = ctypes.CFUNCTYPE(ctypes.c_uint64)(self._code.address("registers_size"))()
         run = ctypes.CFUNCTYPE(ctypes.c_bool)(self._machine.address("simulate"))
@@ -91,34 +86,63 @@ class Function:
             (ctypes.c_uint32 * 3)(*groups),
             ctypes.c_uint32(width),
             ctypes.c_uint32(SHARED_BASE),
-            ctypes.c_uint32(self._static + memory),
+            ctypes.c_uint32(self.static + memory),
             ctypes.c_void_p(block),
             ctypes.c_uint64(next(_SEEDS) * 0x9E3779B97F4A7C15 % 2**64),
             message,
             ctypes.c_uint64(_MESSAGE_BYTES),
         )
-        if not good:
-            raise Failure(f"{self._name}: {self._with_text(message.value.decode())}")
-        return 0
+        return "" if good else message.value.decode()
 
-    def _with_text(self, message: str) -> str:
-        """A message that names a line of the PTX says what stands there."""
-        words = message.replace(":", " ").replace(",", " ").split()
-        numbers = [int(b) for a, b in itertools.pairwise(words) if a == "line" and b.isdigit()]
-        lines = self._text.split("\n")
-        return "\n".join([message, *(f"  {n}: {lines[n - 1].strip()}" for n in numbers if n)])
+    def variable(self, name: str) -> tuple[int, int]:
+        place = self._code.address(f"address_of_{variable_name(name)}")
+        return ctypes.CFUNCTYPE(ctypes.c_uint64)(place)(), self._sizes[name]
+
+
+@functools.cache
+def _code_of(text: str) -> _Code:
+    return _Code(text)
+
+
+def as_loaded(text: str) -> str:
+    """What runs in the place of a PTX text; tests plant mistakes here."""
+    return text
+
+
+class Function:
+    """A kernel as the driver has it (driver.Function)."""
+
+    max_threads = 1024
+    registers = 32
+    local_bytes = 0
+
+    def __init__(self, text: str, name: str) -> None:
+        self._text, self._name = text, name
+
+    def prepared(
+        self, groups: Sizes, width: int, memory: int, stream: int, block: int
+    ) -> Callable[[], int]:
+        return functools.partial(self._run, groups, width, memory, block)
+
+    def _run(self, groups: Sizes, width: int, memory: int, block: int) -> int:
+        text = as_loaded(self._text)
+        message = _code_of(text).run(groups, width, memory, block)
+        if message:
+            raise Failure(f"{self._name}: {_with_lines(message, text)}")
+        return 0
 
     def again(self, status: int, put: Callable[[], int]) -> None:
         raise AssertionError(f"status {status}")
 
     def variable(self, name: str) -> tuple[int, int]:
-        place = self._code.address(f"address_of_{variable_name(name)}")
-        return ctypes.CFUNCTYPE(ctypes.c_uint64)(place)(), self._variables[name]
+        return _code_of(self._text).variable(name)
 
 
-@functools.cache
-def _loaded(text: str, name: str) -> Function:
-    return Function(text, name)
+def _with_lines(message: str, text: str) -> str:
+    """A message that names lines of the PTX says what stands there."""
+    lines = text.split("\n")
+    places = [int(number) for number in re.findall(r"\bline (\d+)", message)]
+    return "\n".join([message, *(f"  {place}: {lines[place - 1].strip()}" for place in places)])
 
 
 class _Mark:
@@ -136,7 +160,7 @@ def _send(address: int, data: bytes, *_: Any) -> None:
 
 
 def _new_errors() -> torch.Tensor:
-    return torch.zeros(ctypes.sizeof(cuda.ErrorBuffer), dtype=torch.uint8)
+    return torch.zeros(ctypes.sizeof(ErrorBuffer), dtype=torch.uint8)
 
 
 _kept: list[ctypes.Array[ctypes.c_char]] = []
@@ -157,6 +181,7 @@ def _replaced() -> Iterator[tuple[Any, str, Any]]:
     yield torch.cuda, "device_count", lambda: 1
     yield torch.cuda, "current_device", lambda: 0
     yield torch.cuda, "get_device_capability", lambda *_: _CAPABILITY
+    yield torch.cuda, "get_device_properties", lambda *_: _PROPERTIES
     yield torch.cuda, "is_current_stream_capturing", lambda: False
     yield torch._C, "_cuda_getDevice", lambda: 0
     yield recorded, "is_recording", lambda: False
@@ -165,7 +190,7 @@ def _replaced() -> Iterator[tuple[Any, str, Any]]:
     yield cuda, "_new_errors", _new_errors
     yield driver, "Mark", _Mark
     yield driver, "current", lambda device: 0
-    yield driver, "load", lambda text, name, device, threads=0: _loaded(text, name)
+    yield driver, "load", lambda text, name, device, threads=0: Function(text, name)
     yield driver, "memory", _memory
     yield driver, "send", _send
     yield driver, "store", _send

@@ -35,7 +35,7 @@ struct Array {
 typedef void (*Step)(Thread&, void*);
 
 constexpr u32 rounds_without_rest = 1u << 14, rests_before_others = 64;
-constexpr u32 rests_without_end = 1u << 16;
+constexpr u32 rests_without_end = 1u << 13;
 
 struct Random {
   u64 state;
@@ -110,7 +110,8 @@ void shuffle(Lane* lanes, u32 members, Random& random) {
     }
     if (!inside[lane]) from = lane;
     // What a lane has that is not there is nobody's guess.
-    results[lane] = members >> from & 1 ? u32(lanes[from].thread->request.in[0]) : u32(random.next());
+    results[lane] =
+        members >> from & 1 ? u32(lanes[from].thread->request.in[0]) : u32(random.next());
   }
   for (u32 lane = 0; lane < warp_size; ++lane) {
     if (!(members >> lane & 1)) continue;
@@ -224,8 +225,8 @@ void multiply(Lane* lanes) {
           float, u32(lanes[lane].thread->request.in[words_of_left + of_right + place]));
       for (u32 i = 0; i < k; ++i) {
         const u16 left = element(lanes, i / 8 * 2 + lower, row, i % 8);
-        const u16 right = half_of(
-            lanes[column * 4 + i % 8 / 2].thread->request.in[words_of_left + i / 8], i % 2);
+        const u16 right =
+            half_of(lanes[column * 4 + i % 8 / 2].thread->request.in[words_of_left + i / 8], i % 2);
         sum += double(to_float(left, kind)) * to_float(right, kind);
       }
       results[lane][place] = float(sum);
@@ -253,7 +254,8 @@ bool do_together(Grid& grid, Lane* lanes, u32 members, const Request& request) {
     default:
       break;
   }
-  if (members != ~0u) return fails(grid, "line %u: a matrix, and not all lanes are there", request.place);
+  if (members != ~0u)
+    return fails(grid, "line %u: a matrix, and not all lanes are there", request.place);
   if (request.stop == Stop::matrix_load)
     load_matrices(lanes, grid.block);
   else if (request.stop == Stop::matrix_transposition)
@@ -263,15 +265,17 @@ bool do_together(Grid& grid, Lane* lanes, u32 members, const Request& request) {
   return true;
 }
 
-// Lanes that wait where one of them does, for the same ones.
+// Lanes that wait as one of them does, for the same ones. They may be at other places, but for what
+// asks who is there, and for matrices (.aligned).
 u32 beside(Lane* lanes, u32 lane) {
   const Request& wanted = lanes[lane].thread->request;
   u32 found = 0;
   for (u32 other = 0; other < warp_size; ++other) {
     if (lanes[other].ready || lanes[other].ended) continue;
     const Request& one = lanes[other].thread->request;
-    if (one.place == wanted.place && one.stop == wanted.stop && one.mask == wanted.mask)
-      found |= 1u << other;
+    const bool alike = one.stop == wanted.stop && one.how == wanted.how && one.mask == wanted.mask;
+    const bool anywhere = wanted.stop < Stop::active;
+    if (alike && (anywhere || one.place == wanted.place)) found |= 1u << other;
   }
   return found;
 }
@@ -288,12 +292,12 @@ int meet(Grid& grid, Lane* lanes) {
     if (lanes[lane].ready || lanes[lane].ended) continue;
     const Request& one = lanes[lane].thread->request;
     if (one.stop == Stop::barrier || one.stop == Stop::active) continue;
-    if (!(one.mask >> lane & 1)) {
-      fails(grid, "line %u: lane %u is not among those that it waits for (%08x)", one.place, lane,
+    const u32 members = beside(lanes, lane);
+    if (members & ~one.mask) {
+      fails(grid, "line %u: lanes %08x wait for %08x, and are not among them", one.place, members,
             one.mask);
       return -1;
     }
-    const u32 members = beside(lanes, lane);
     if ((one.mask & live) & ~members) continue;
     if (!do_together(grid, lanes, members, one)) return -1;
     release(lanes, members);
@@ -343,7 +347,7 @@ int run_warp(Grid& grid, Lane* lanes, u32& rests) {
       if (!lane.ready) continue;
       Thread& thread = *lane.thread;
       thread.rounds = rounds_without_rest;
-        grid.step(thread, aligned(grid.registers) + grid.words_of_thread * 8 * thread.index);
+      grid.step(thread, aligned(grid.registers) + grid.words_of_thread * 8 * thread.index);
       if (thread.failure) {
         fails(grid, "line %u: %s, by thread %u of block (%u, %u, %u)", thread.failed_at,
               thread.failure, thread.index, grid.block.position[0], grid.block.position[1],
@@ -405,9 +409,9 @@ bool tell_of_deadlock(Grid& grid, const Array<Lane>& lanes) {
     const Request& one = lane.thread->request;
     if (one.place == last || ++told > 6) continue;
     last = one.place;
-    used += u64(snprintf(grid.message + used, grid.message_size - used,
-                         "%s thread %u at line %u for %08x", used ? "," : "threads wait for ever:",
-                         lane.thread->index, one.place, one.mask));
+    used += u64(
+        snprintf(grid.message + used, grid.message_size - used, "%s thread %u at line %u for %08x",
+                 used ? "," : "threads wait for ever:", lane.thread->index, one.place, one.mask));
     if (used >= grid.message_size) break;
   }
   return false;
@@ -478,8 +482,15 @@ bool simulate(void* step, u64 registers_size, const u32* groups, u32 width, u32 
               u32 shared_size, const void* parameter, u64 seed, char* message, u64 message_size) {
   const u64 threads = (width + warp_size - 1) / warp_size * warp_size;
   const u64 words = (registers_size + 63) / 64 * 8;
-  Grid grid = {Step(step), {seed | 1}, {}, Array<Thread>(threads), Array<u64>(words * threads + 8),
-               Array<u64>(shared_size / 8 + 16), words, message, message_size};
+  Grid grid = {Step(step),
+               {seed | 1},
+               {},
+               Array<Thread>(threads),
+               Array<u64>(words * threads + 8),
+               Array<u64>(shared_size / 8 + 16),
+               words,
+               message,
+               message_size};
   grid.random.fill(grid.registers);
   Block& block = grid.block;
   block.width = width, block.shared_base = shared_base, block.shared_size = shared_size;

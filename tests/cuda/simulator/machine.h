@@ -1,4 +1,4 @@
-// What a thread of the simulator is, and how it stops: shared by kernels (operations.h) and by what
+// What a thread of the simulator is, and how it stops: shared by kernels (waiting.h) and by what
 // runs them (machine.cpp).
 #pragma once
 
@@ -19,11 +19,11 @@ enum class Stop : u32 {
   resting,  // has gone round for long, and lets others run
   barrier,
   warp_barrier,
-  active,
   shuffle,
   vote,
   reduction,
   match,
+  active,
   matrix_load,
   matrix_transposition,
   matrix_product,
@@ -34,14 +34,14 @@ enum class Shuffle : u32 { idx, up, down, bfly };
 enum class Reduction : u32 { add, min_u, max_u, min_s, max_s, bits_and, bits_or, bits_xor };
 enum class Element : u32 { half, bfloat };
 
-// What a thread waits for. Those that meet come from the same place, with the same mask.
+// What a thread waits for.
 struct Request {
   Stop stop;
-  u32 place;   // the line of the text
-  u32 mask;    // of the lanes that have to come; of those of `active`, none
-  u32 how;     // one of the enumerations, or the number of a barrier
-  u32 count;   // of matrices, or of threads at a barrier
-  u32 more;    // of a shuffle, its bounds; of a product, elements along k; whether transposed
+  u32 place;  // the line of the text
+  u32 mask;   // of the lanes that have to come; of those of `active`, none
+  u32 how;    // one of the enumerations, or the number of a barrier
+  u32 count;  // of matrices, or of threads at a barrier
+  u32 more;   // of a shuffle, its bounds; of a product, elements along k; whether transposed
   u64 in[10];
   u32 when[max_when];  // the turn of `active`
   u32* out[4];

@@ -1,11 +1,12 @@
-"""Tests of operators and of the language with every kernel on the simulator.
+"""Tests of operators with every kernel on the simulator, launched as is chosen for `cuda`.
 
-`pytest -p tests.cuda.simulator.plugin --simulated tests/ops`: launches are chosen as for `cuda`.
-The checker watches nothing there: what it would say is what the plain run of a test is for.
+`pytest -p tests.cuda.simulator.plugin tests/ops tests/linalg`. The checker watches nothing there:
+what it would say is what the plain run of a test is for.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -18,16 +19,20 @@ from anymetal.policy.policy import as_if_on
 
 _call = CudaKernels.call
 
+# Tests of which way a CPU goes, and at what cost; and of sums by atomics, whose order is nobody's.
+_OF_CPUS = re.compile(
+    r"test_(variant_follows|kernel_for_the_shape_is|every_strategy_is_right_and_says|two_phase_is"
+    r"|each_strategy_is_chosen|launch_follows|single_pass_kernels_move|frozen_parameters_cost"
+    r"|engines_agree\[scatter_add)"
+)
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--simulated", action="store_true", help="kernels run as on an NVIDIA GPU")
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = [item for item in items if not _OF_CPUS.match(item.name)]
 
 
 @pytest.fixture(autouse=True)
-def _simulated(request: pytest.FixtureRequest) -> Iterator[None]:
-    if not request.config.getoption("--simulated"):
-        yield
-        return
+def _simulated() -> Iterator[None]:
     with (
         simulated_gpu(),
         as_if_on("cuda"),

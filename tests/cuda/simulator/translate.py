@@ -1,6 +1,6 @@
 """A kernel's instructions become C++ that a thread runs up to where it waits for others.
 
-An operation is a function of operations.h that has the opcode's name, with its operands as they
+An operation is a function of waiting.h that has the opcode's name, with its operands as they
 stand. What looks at memory, jumps or waits is written here.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import pairwise
 
+from tests.cuda.simulator.flow import Flow, label_of, rounds_of
 from tests.cuda.simulator.ptx import (
     PREDICATE,
     Address,
@@ -20,8 +20,6 @@ from tests.cuda.simulator.ptx import (
     Unknown,
     Vector,
 )
-
-from anymetal.ir.flow import loop_aware_order
 
 _TYPES = {PREDICATE: "u8", "b8": "u8", "b16": "u16", "b32": "u32", "b64": "u64"}
 _TYPES |= {"f32": "u32", "f64": "u64", "s16": "u16", "u16": "u16", "u32": "u32", "u64": "u64"}
@@ -89,7 +87,7 @@ class _Translator:
         for item in self._kernel.code:
             if isinstance(item, Label):
                 self._behind.add(item.name)
-                body.append(f"  {self._counted(item.name)}{_label(item.name)}:;")
+                body.append(f"  {self._counted(item.name)}{label_of(item.name)}:;")
                 self._block = item.name
             else:
                 body.append(self._statement(item))
@@ -98,11 +96,11 @@ class _Translator:
             f"  alignas({max(align, 16)}) u8 {name}[{max(size, 1)}];"
             for name, (size, align) in self._kernel.arrays.items()
         ]
-        rounds = [f"  u32 {_rounds(name)};" for name in self._flow.headers]
+        rounds = [f"  u32 {rounds_of(name)};" for name in self._flow.headers]
         stops = [f"    case {number}: goto stop_{number};" for number in range(self._stops)]
         return "\n".join(
             [
-                '#include "operations.h"',
+                '#include "waiting.h"',
                 *self._variables(),
                 "struct Registers {",
                 *registers,
@@ -231,11 +229,11 @@ class _Translator:
         if label not in self._flow.headers:
             return ""
         if self._flow.is_round(self._block, label):
-            return f"++r.{_rounds(label)}; "
-        return f"r.{_rounds(label)} = 0; "
+            return f"++r.{rounds_of(label)}; "
+        return f"r.{rounds_of(label)} = 0; "
 
     def _jump(self, label: str) -> str:
-        return f"{self._counted(label)}goto {_label(label)};"
+        return f"{self._counted(label)}goto {label_of(label)};"
 
     def _bra_(self, one: Instruction) -> str:
         label = str(one.operands[0])
@@ -337,14 +335,12 @@ class _Translator:
         )
 
     def _conversion(self, one: Instruction) -> str:
-        """cvt{.rounding}{.sat}.TO.FROM"""
-        *modifiers, to, source = one.parts[1:]
-        rounding = next((part for part in modifiers if part[0] == "r" and part != "relu"), "rn")
-        unknown = set(modifiers) - {rounding, "sat", "ftz"}
-        if unknown:
+        """cvt{.rounding}.TO.FROM"""
+        *rounding, to, source = one.parts[1:]
+        how = rounding[0] if rounding else "rn"
+        if len(rounding) > 1 or how not in ("rn", "rni", "rzi", "rmi", "rpi"):
             raise Unknown(one.opcode)
-        sat = "true" if "sat" in modifiers else "false"
-        return f"cvt<{to}, {source}, {rounding}, {sat}>({', '.join(self._listed(one))});"
+        return f"cvt<{to}, {source}, {how}>({', '.join(self._listed(one))});"
 
     def _createpolicy_(self, one: Instruction) -> str:
         return f"{self._value(one.operands[0])} = 0;"
@@ -375,10 +371,6 @@ def _memory_type(name: str) -> str:
     return {"b": "u", "f": "u"}.get(name[0], name[0]) + name.lstrip("bfsu")
 
 
-def _label(name: str) -> str:
-    return name.replace("$", "S")
-
-
 def variable_name(name: str) -> str:
     return "variable_" + re.sub(r"\W", "S", name)
 
@@ -392,60 +384,3 @@ def _literal(text: str) -> str:
         value = int(text.rstrip("U"), 0)
         return str(value) if -(2**31) < value < 2**31 else f"u64({value % 2**64}ull)"
     raise Unknown(f"operand {text}")
-
-
-def _rounds(header: str) -> str:
-    return f"rounds_of_{_label(header)}"
-
-
-class Flow:
-    """Where loops are, and what comes before what."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        blocks: dict[str, list[Instruction]] = {"": []}
-        for item in kernel.code:
-            if isinstance(item, Label):
-                blocks[item.name] = []
-            else:
-                blocks[list(blocks)[-1]].append(item)
-        following = dict(pairwise(blocks))
-        graph = {
-            name: _successors(kernel, block, following.get(name)) for name, block in blocks.items()
-        }
-        order, self._loops = loop_aware_order(_reachable(graph), "")
-        self._ranks = {name: number for number, name in enumerate(order)}
-        self.headers = {loop.header for loop in self._loops}
-
-    def is_round(self, block: str, header: str) -> bool:
-        return any(loop.header == header and block in loop.blocks for loop in self._loops)
-
-    def when(self, block: str, place: int) -> list[str]:
-        """What tells which of two lanes is behind the other: the first number that differs. Those
-        for which none does are at the same place in the same rounds of all loops around it."""
-        found = []
-        for loop in self._loops:
-            if block in loop.blocks:
-                found += [str(self._ranks[loop.header]), f"r.{_rounds(loop.header)}"]
-        return [*found, str(self._ranks.get(block, len(self._ranks))), str(place)]
-
-
-def _reachable(graph: dict[str, list[str]]) -> dict[str, list[str]]:
-    reached, pending = {""}, [""]
-    while pending:
-        new = [name for name in graph[pending.pop()] if name not in reached]
-        reached.update(new)
-        pending += new
-    return {name: successors for name, successors in graph.items() if name in reached}
-
-
-def _successors(kernel: Kernel, block: list[Instruction], following: str | None) -> list[str]:
-    found: list[str] = []
-    for one in block:
-        first = one.parts[0]
-        if first == "bra":
-            found.append(str(one.operands[0]))
-        elif first == "brx":
-            found += kernel.tables[str(one.operands[1])]
-        if first in ("bra", "brx", "ret", "exit", "trap") and not one.guard:
-            return list(dict.fromkeys(found))
-    return list(dict.fromkeys([*found, *([following] if following else [])]))
