@@ -140,6 +140,8 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
          "threads wait for ever: .*shfl.sync"),
         (r"barrier\.sync", "$L_round: bra $L_round;\nbarrier.sync", "a loop without end"),
         (r"barrier\.sync", "trap;\nbarrier.sync", "trap"),
+        (r"(griddepcontrol\.wait;)((.|\n)*?)(ld\.global.*;)", r"\2\4\n\1",
+         "an access while the kernels in front may still run"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told(
@@ -148,6 +150,18 @@ def test_mistakes_are_told(
     changed(pattern, to)
     with pytest.raises(Failure, match=f"(?s){said}"):
         anymetal.compile_shader(SUMS).sums(torch.ones(64), threads=64, group_size=64)
+
+
+def test_constant_memory_that_is_written_is_told() -> None:
+    source = HEADER + (
+        "kernel void turns(device float* x, device const float* same,"
+        " uint i [[thread_position_in_grid]]) {\n"
+        "  x[i] = i;\n  threadgroup_barrier(mem_flags::mem_device);\n  x[i] += same[i ^ 1];\n}\n"
+    )
+    turns, x, y = anymetal.compile_shader(source).turns, torch.zeros(64), torch.zeros(64)
+    turns(x, y, threads=64, group_size=64)
+    with pytest.raises(Failure, match=r"memory that does not change \(.nc\) was written"):
+        turns(x, x, threads=64, group_size=64)
 
 
 def test_barrier_that_is_missing_shows(changed: Callable[[str, str], None]) -> None:

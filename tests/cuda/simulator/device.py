@@ -44,7 +44,7 @@ class Failure(EngineError):
 def _machine() -> jit.LoadedCode:
     """What runs threads; kernels call it."""
     code = _compiled((_FOLDER / "machine.cpp").read_text())
-    for symbol in ("now", "arrive", "add_copy"):
+    for symbol in ("now", "arrive", "add_copy", "note_written", "was_written"):
         jit.provide_symbol(symbol, code.address(symbol))
     return code
 

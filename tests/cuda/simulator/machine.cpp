@@ -27,6 +27,12 @@ struct Array {
   explicit Array(u64 count) : count(count), items(static_cast<T*>(calloc(count, sizeof(T)))) {}
   Array(const Array&) = delete;
   ~Array() { free(items); }
+  void swap(Array& other) {
+    const u64 others = other.count;
+    T* const theirs = other.items;
+    other.count = count, other.items = items;
+    count = others, items = theirs;
+  }
   T& operator[](u64 i) { return items[i]; }
   T* begin() const { return items; }
   T* end() const { return items + count; }
@@ -445,7 +451,46 @@ bool run_block(Grid& grid) {
 
 }  // namespace
 
+// Which bytes a launch has written: a bit for each, eight at a time.
+struct Written {
+  struct Eight {
+    u64 place;
+    u32 bytes;
+  };
+  Array<Eight> table{1u << 12};
+  u64 count = 0;
+
+  static Eight& find(Array<Eight>& table, u64 place) {
+    u64 at = place * 0x9E3779B97F4A7C15 >> 20 & (table.count - 1);
+    while (table[at].bytes && table[at].place != place) at = (at + 1) & (table.count - 1);
+    return table[at];
+  }
+  void add(u64 place, u32 bytes) {
+    if (count * 2 > table.count) grow();
+    Eight& one = find(table, place);
+    count += one.bytes == 0;
+    one.place = place, one.bytes |= bytes;
+  }
+  void grow() {
+    Array<Eight> larger(table.count * 4);
+    for (const Eight& one : table)
+      if (one.bytes) find(larger, one.place) = one;
+    table.swap(larger);
+  }
+};
+
 extern "C" {
+
+void note_written(Thread& t, u64 address, u32 size) {
+  for (u64 byte = address; byte < address + size; ++byte)
+    t.block->written->add(byte / 8, 1u << byte % 8);
+}
+
+bool was_written(Thread& t, u64 address, u32 size) {
+  for (u64 byte = address; byte < address + size; ++byte)
+    if (Written::find(t.block->written->table, byte / 8).bytes >> byte % 8 & 1) return true;
+  return false;
+}
 
 u64 now() {
   timespec time;
@@ -496,6 +541,8 @@ bool simulate(void* step, u64 registers_size, const u32* groups, u32 width, u32 
   block.width = width, block.shared_base = shared_base, block.shared_size = shared_size;
   block.shared = aligned(grid.memory);
   block.parameter = static_cast<const u8*>(parameter);
+  Written written;
+  block.written = &written;
   bool good = true;
   for (int i = 0; i < 3; ++i) block.groups[i] = groups[i];
   for (u32 z = 0; z < groups[2] && good; ++z)

@@ -60,12 +60,13 @@ struct Block {
   u32 shared_base, shared_size;
   u8* shared;
   const u8* parameter;
+  struct Written* written;
 };
 
 struct Thread {
   u32 at, index;
   u32 rounds;
-  bool carry;
+  bool carry, has_waited;
   Block* block;
   const char* failure;
   u32 failed_at;
@@ -78,4 +79,6 @@ extern "C" {
 u64 now();
 void arrive(Thread& t, u32 batches);  // until so many batches of copies are on their way
 void add_copy(Thread& t, Copy copy);
+void note_written(Thread& t, u64 address, u32 size);
+bool was_written(Thread& t, u64 address, u32 size);
 }

@@ -2,7 +2,9 @@
 #pragma once
 #include "numbers.h"
 
-enum Space { shared, generic, elsewhere };
+// `unchanging` is global memory that nobody writes during the launch (.nc); `own` is that of the
+// thread, and of the module.
+enum Space { shared, global, unchanging, generic, own };
 
 INLINE void note(Thread& t, u32 place, const char* what) {
   if (!t.failure) t.failure = what, t.failed_at = place;
@@ -28,6 +30,10 @@ INLINE u8* found(Thread& t, u32 place, u64 address, u32 size, u8* sink) {
     address = u64(t.block->shared) + offset;
   } else if (address < 4096) {
     wrong = "an access near address 0";
+  } else if (space != own && !t.has_waited) {
+    wrong = "an access while the kernels in front may still run";
+  } else if (space == unchanging && was_written(t, address, size)) {
+    wrong = "memory that does not change (.nc) was written";
   }
   if (!wrong) return (u8*)address;
   note(t, place, wrong);
@@ -46,6 +52,8 @@ template <Space space, class T, u32 count, class... A>
 INLINE void store(Thread& t, u32 place, u64 address, A... from) {
   u8 sink[sizeof(T) * count];
   const T values[count] = {T(from)...};
+  if (watches_writes && (space == global || space == generic))
+    note_written(t, address, sizeof(values));
   __builtin_memcpy(found<space>(t, place, address, sizeof(T) * count, sink), values,
                    sizeof(values));
 }
@@ -103,6 +111,7 @@ template <Space space, class Type, class D, class Change>
 INLINE void atomic(Thread& t, u32 place, u64 address, D& into, Change change) {
   typedef typename Word<Type>::word U;
   u8 sink[sizeof(U)] = {};
+  if (watches_writes && (space == global || space == generic)) note_written(t, address, sizeof(U));
   u8* at = found<space>(t, place, address, sizeof(U), sink);
   U old;
   __builtin_memcpy(&old, at, sizeof(U));
@@ -114,7 +123,7 @@ INLINE void atomic(Thread& t, u32 place, u64 address, D& into, Change change) {
 INLINE void copy(Thread& t, u32 place, u64 to, u64 from, u32 size) {
   u8 sink[16];
   found<shared>(t, place, to, size, sink);
-  found<elsewhere>(t, place, from, size, sink);
+  found<global>(t, place, from, size, sink);
   add_copy(t, {from, u32(to), size, t.batches});
 }
 INLINE void commit(Thread& t) { ++t.batches; }

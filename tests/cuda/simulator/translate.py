@@ -42,6 +42,7 @@ _SPECIAL = {
 _SILENT = (
     *("griddepcontrol.", "prefetch", "membar", "fence", "nanosleep", "applypriority", "discard"),
 )
+_WAIT = ["griddepcontrol", "wait"]
 _TAKE_CARRY = ("addc", "subc", "madc")
 # Shared memory begins here, so that address 0 is nobody's.
 SHARED_BASE = 1024
@@ -96,10 +97,13 @@ class _Translator:
             f"  alignas({max(align, 16)}) u8 {name}[{max(size, 1)}];"
             for name, (size, align) in self._kernel.arrays.items()
         ]
+        opcodes = [one.parts for one in self._kernel.code if isinstance(one, Instruction)]
+        waits, watches = _WAIT in opcodes, any("nc" in parts for parts in opcodes)
         rounds = [f"  u32 {rounds_of(name)};" for name in self._flow.headers]
         stops = [f"    case {number}: goto stop_{number};" for number in range(self._stops)]
         return "\n".join(
             [
+                f"constexpr bool watches_writes = {_says(watches)};",
                 '#include "waiting.h"',
                 *self._variables(),
                 "struct Registers {",
@@ -113,7 +117,7 @@ class _Translator:
                 "void step(Thread& t, Registers& r) {",
                 "  u16 nowhere16; u32 nowhere32; u64 nowhere64; u8 nowhere8;",
                 "  switch (t.at) {",
-                "    case at_start: break;",
+                f"    case at_start: t.has_waited = {_says(not waits)}; break;",
                 *stops,
                 "  }",
                 *body,
@@ -190,6 +194,8 @@ class _Translator:
     def _plain(self, one: Instruction) -> str:
         first = one.parts[0]
         special = getattr(self, f"_{first}_", None)
+        if one.parts == _WAIT:
+            return "t.has_waited = true;"
         if one.opcode.startswith(_SILENT):
             return ";"
         if special is not None:
@@ -361,10 +367,15 @@ class _Translator:
 
 
 def _space(one: Instruction) -> str:
-    for space in ("shared", "param", "local", "const", "global"):
-        if space in one.parts:
-            return space if space == "shared" else "elsewhere"
-    return "generic"
+    if "nc" in one.parts:
+        return "unchanging"
+    named = [space for space in ("shared", "global") if space in one.parts]
+    is_own = not {"param", "local", "const"}.isdisjoint(one.parts)
+    return named[0] if named else "own" if is_own else "generic"
+
+
+def _says(condition: bool) -> str:
+    return "true" if condition else "false"
 
 
 def _memory_type(name: str) -> str:
