@@ -11,6 +11,7 @@
 #   make lint         formatting, style, types, dead code and the changelog
 #   make lengths      kernels as vector code: the longest, and what falls back (LENGTHS chooses)
 #   make cuda         kernels of operators and header tests through NVIDIA's assembler: registers
+#   make simulated    the CUDA engine on a simulated GPU: operators, header tests, random kernels
 #   make conformance  compile the kernels of a published package and of torch's headers
 #   make parity       our front end judged by Apple's compiler: its kernels from public wheels; hours
 #   make extension    extensions: every template's project, and the check for macOS (fetches torch)
@@ -34,7 +35,7 @@ WORKERS := -n $(shell $(PYTHON) -c 'import os; print(os.cpu_count() * 3 // 2)') 
 
 # Kernels of tests are left as they are: what is said of them names their lines.
 C_SOURCES = $(shell find src/anymetal/msl/include -type f) \
-  $(shell find src benchmarks -not -path '*/msl/include/*' \
+  $(shell find src benchmarks tests/cuda/simulator -not -path '*/msl/include/*' \
     -name '*.h' -o -name '*.c' -o -name '*.cpp' -o -name '*.mm' -o -name '*.metal' -o -name '*.cl')
 
 # Some machines ask for no bytecode: each of a hundred processes of the tests would compile all of
@@ -44,7 +45,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help demo test quick thorough checked engines health attack lint format conformance parity \
   extension op-db \
-  bench linalg lengths cuda docs dist clean
+  bench linalg lengths cuda simulated docs dist clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q' | head -1
@@ -126,6 +127,15 @@ cuda: $(VENV)/.developer
 	$(BIN)/python -m pytest -q -p tests.cuda.recording --record dist/headers.launches tests/msl
 	$(BIN)/python tests/cuda/pack.py dist/headers.bundle dist/headers.launches
 	$(BIN)/python tests/cuda/assemble.py dist/headers.bundle --all
+
+# Fifteen minutes on two cores.
+simulated: $(VENV)/.developer
+	@mkdir -p dist
+	$(BIN)/python -m pytest -q -p tests.cuda.recording --record dist/headers.launches tests/msl
+	$(BIN)/python -m tests.cuda.simulator launches dist/headers.launches
+	$(BIN)/python -m tests.cuda.simulator random
+	$(BIN)/python -m tests.cuda.simulator --capability 80 random
+	$(BIN)/python -m pytest -p tests.cuda.simulator.plugin tests/ops tests/linalg tests/optim $(WORKERS)
 
 # NO_MKDOCS_2_WARNING: the theme's advertisement of its successor is no warning of ours.
 docs: $(VENV)/.developer

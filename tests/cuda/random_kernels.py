@@ -9,6 +9,7 @@ The first compiles them on any machine; the second runs them and names the seeds
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,7 +58,8 @@ def launch(kernel: Kernel) -> dict[str, Contents]:
     return {m.name: {"": unpack(m, packed[m.name])} for m in buffers if m.space in WRITTEN}
 
 
-def compare_all(seeds: range) -> None:
+def compare_all(seeds: range) -> int:
+    """The number of kernels that differ from the model, or do not run."""
     differing = refused = 0
     for seed in seeds:
         kernel = generate(seed, small=True)[0]
@@ -72,6 +74,7 @@ def compare_all(seeds: range) -> None:
             differing += 1
             print(f"seed {seed}: {difference}", flush=True)
     print(f"{len(seeds)} kernels: {differing} differ from the model, {refused} refused")
+    return differing + refused
 
 
 if __name__ == "__main__":
@@ -86,4 +89,4 @@ if __name__ == "__main__":
         write_bundle(options.compile, made)
         print(f"{len(made.executables)} kernels")
     else:
-        compare_all(chosen)
+        sys.exit(compare_all(chosen) > 0)

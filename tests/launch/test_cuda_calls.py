@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from tests.cuda.pretended import cuda_tensors
 
 import anymetal
 from anymetal.engines.cuda import driver
@@ -124,21 +125,11 @@ class Function:
 def there(monkeypatch: pytest.MonkeyPatch) -> Driver:
     """One `cuda` device: all CPU tensors are on it, and those of `meta` are elsewhere."""
     DRIVER.stream = DRIVER.status = 0
-    monkeypatch.setattr(torch.Tensor, "is_cuda", torch._C.TensorBase.is_cpu, raising=False)
-    monkeypatch.setattr(torch.nn.Parameter, "is_cuda", torch._C.TensorBase.is_cpu, raising=False)
-    monkeypatch.setattr(torch.Tensor, "get_device", lambda self: 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    for owner, name, value in cuda_tensors((8, 0)):
+        monkeypatch.setattr(owner, name, value, raising=False)
     monkeypatch.setattr(DRIVER, "meanwhile", lambda: None)
     monkeypatch.setattr(driver, "current", lambda device: DRIVER.stream)
-    monkeypatch.setattr(recorded, "is_recording", lambda: False)
     monkeypatch.setattr(CudaExecutable, "_load", lambda self, *_: Function(self))
-    monkeypatch.setattr(
-        cuda, "_copied", lambda data, *_: torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    )
-    monkeypatch.setattr(constants, "_rings", {})
     monkeypatch.setattr(driver, "memory", lambda device, size: 1 << 20)
     monkeypatch.setattr(driver, "send", lambda *_: None)
     return DRIVER
@@ -512,6 +503,20 @@ def test_recorded_launch_reports_at_the_next(there: Driver, recording: Recording
             kernel(x, threads=4, group_size=4, error_buf_idx=1)
         assert found.count == 0
     assert len(monitored) == 1
+
+
+def test_reports_that_nobody_raised_are_logged_at_the_end(
+    there: Driver, recording: Recording, caplog: pytest.LogCaptureFixture
+) -> None:
+    kernel = anymetal.compile_shader(TEXT).reports
+    recording.on = True
+    for _ in range(2):
+        kernel(torch.zeros(4), threads=4, group_size=4, error_buf_idx=1)
+    found = ErrorBuffer.from_address(recorded._errors[1][1].data_ptr())
+    found.count, found.messages[0].text = 1, b"too large"
+    recorded.tell_the_rest()
+    (record,) = caplog.records
+    assert record.getMessage().startswith("too large\nreports, recorded in a CUDA graph: reported")
 
 
 TALKING = """#include <metal_stdlib>

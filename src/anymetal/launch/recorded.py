@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
+
 import torch
 
 from anymetal.launch.error_buffer import ErrorBuffer
 
+_log = logging.getLogger("anymetal.launch")
 _errors: list[tuple[str, torch.Tensor]] = []
 
 is_recording = torch.cuda.is_current_stream_capturing
@@ -13,8 +17,10 @@ is_recording = torch.cuda.is_current_stream_capturing
 
 def keep_errors(kernel: str, errors: torch.Tensor) -> None:
     """The buffer for errors of a recorded launch, which is looked at when the next kernel that can
-    report any is launched."""
-    _errors.append((kernel, errors))
+    report any is launched, and at the end of the process."""
+    if not _errors:
+        atexit.register(tell_the_rest)
+    _errors.append((f"{kernel}, recorded in a CUDA graph", errors))
 
 
 def raise_reported() -> None:
@@ -24,4 +30,12 @@ def raise_reported() -> None:
         if found.count:
             found = ErrorBuffer.from_buffer_copy(found)
             errors.zero_()
-            found.raise_reported(f"{kernel}, recorded in a CUDA graph")
+            found.raise_reported(kernel)
+
+
+def tell_the_rest() -> None:
+    """Reports of recorded launches that no later one raised."""
+    for kernel, errors in _errors:
+        message = ErrorBuffer.from_address(errors.data_ptr()).message(kernel)
+        if message is not None:
+            _log.error("%s", message)

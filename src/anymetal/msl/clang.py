@@ -232,11 +232,13 @@ def check_spaces(text: str, target: Target, *, dialect: Dialect) -> Result:
     return _compile(text, flags, target, dialect)
 
 
-def compile_support(path: Path, target: Target, include_dirs: Sequence[Path] = ()) -> str:
+def compile_support(
+    path: Path, target: Target, include_dirs: Sequence[Path] = (), *, level: int = 2
+) -> str:
     """LLVM IR of a C++ file of our own that runs beside the kernels: an engine's runtime."""
     check_versions()
     includes = [f"-I{directory}" for directory in (*include_dirs, path.parent)]
-    flags = [*_flags(target, Dialect()), *includes, "-O2", "-S", "-emit-llvm", "-o", "-"]
+    flags = [*_flags(target, Dialect()), *includes, f"-O{level}", "-S", "-emit-llvm", "-o", "-"]
     result = _run([*flags, str(path)])
     if not result.ok:
         raise ToolchainError(f"{path.name} does not compile:\n{result.messages}")

@@ -2,31 +2,35 @@
 
     python -m tests.cuda.simulator launches FILE...           recorded launches, as replay.py
     python -m tests.cuda.simulator random --seed N --count N  the fuzzer's kernels
+
+With `--capability 80` in front, as older GPUs have them.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 
 from tests.cuda.random_kernels import compare_all
 from tests.cuda.replay import main as replay
 from tests.cuda.simulator.device import simulated_gpu
 
 
-def main() -> None:
+def main() -> int:
+    """How much differs that should not."""
     parser = argparse.ArgumentParser(description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("launches").add_argument("files", nargs="+")
+    parser.add_argument("--capability", type=int, default=90, help="80, 90")
     random = verbs.add_parser("random")
     random.add_argument("--seed", type=int, default=9_100_000)
     random.add_argument("--count", type=int, default=300)
     options = parser.parse_args()
-    with simulated_gpu():
+    with simulated_gpu(divmod(options.capability, 10)):
         if options.verb == "launches":
-            replay(options.files)
-        else:
-            compare_all(range(options.seed, options.seed + options.count))
+            return replay(options.files)
+        return compare_all(range(options.seed, options.seed + options.count))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main() > 0)

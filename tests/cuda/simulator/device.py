@@ -11,10 +11,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from unittest import mock
 
 import torch
+from tests.cuda.pretended import Replacement, cuda_tensors
 from tests.cuda.simulator.ptx import parse
 from tests.cuda.simulator.translate import SHARED_BASE, shared_layout, translate, variable_name
 
@@ -23,7 +23,7 @@ from anymetal.engines.cpu import jit
 from anymetal.engines.cpu.target import HOST
 from anymetal.engines.cuda import driver
 from anymetal.errors import EngineError
-from anymetal.launch import constants, cuda, recorded
+from anymetal.launch import cuda
 from anymetal.launch.error_buffer import ErrorBuffer
 from anymetal.msl import clang
 from anymetal.store.cache import default_store, digest_of
@@ -31,7 +31,6 @@ from anymetal.store.fingerprint import fingerprint
 
 _FOLDER = Path(__file__).parent
 _MESSAGE_BYTES = 1024
-_CAPABILITY = (9, 0)
 _PROPERTIES = SimpleNamespace(multi_processor_count=132)
 _SEEDS = itertools.count(1)
 
@@ -59,8 +58,8 @@ def _compiled(text: str) -> jit.LoadedCode:
     with tempfile.TemporaryDirectory(prefix="anymetal-") as folder:
         path = Path(folder) / "simulated.cpp"
         path.write_text(text)
-        ir = clang.compile_support(path, HOST, [_FOLDER])
-    code = jit.object_code(ir, level=1)
+        ir = clang.compile_support(path, HOST, [_FOLDER], level=1)
+    code = jit.object_code(ir, level=0)
     store.put("simulated", key, {}, code)
     return jit.LoadedCode(code)
 
@@ -151,11 +150,7 @@ class _Mark:
     def wait(self, name: str) -> None: ...
 
 
-def _copied(data: bytes, *_: Any) -> torch.Tensor:
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
-
-
-def _send(address: int, data: bytes, *_: Any) -> None:
+def _send(address: int, data: bytes, *_: object) -> None:
     ctypes.memmove(address, data, len(data))
 
 
@@ -171,22 +166,12 @@ def _memory(device: int, size: int) -> int:
     return ctypes.addressof(_kept[-1])
 
 
-def _replaced() -> Iterator[tuple[Any, str, Any]]:
-    """What stands in for what."""
-    for kind in (torch.Tensor, torch.nn.Parameter):
-        yield kind, "is_cuda", torch._C.TensorBase.is_cpu
-    yield torch.Tensor, "get_device", lambda self: 0
+def _replaced() -> Iterator[Replacement]:
+    """What stands in for what, beside what lets tensors pass as `cuda`."""
     yield torch.Tensor, "cuda", lambda self: self.clone()
     yield torch.cuda, "synchronize", lambda *_: None
-    yield torch.cuda, "device_count", lambda: 1
-    yield torch.cuda, "current_device", lambda: 0
-    yield torch.cuda, "get_device_capability", lambda *_: _CAPABILITY
     yield torch.cuda, "get_device_properties", lambda *_: _PROPERTIES
     yield torch.cuda, "is_current_stream_capturing", lambda: False
-    yield torch._C, "_cuda_getDevice", lambda: 0
-    yield recorded, "is_recording", lambda: False
-    yield constants, "_rings", {}
-    yield cuda, "_copied", _copied
     yield cuda, "_new_errors", _new_errors
     yield driver, "Mark", _Mark
     yield driver, "current", lambda device: 0
@@ -200,9 +185,9 @@ def _replaced() -> Iterator[tuple[Any, str, Any]]:
 
 
 @contextlib.contextmanager
-def simulated_gpu() -> Iterator[None]:
+def simulated_gpu(capability: tuple[int, int] = (9, 0)) -> Iterator[None]:
     """In it all CPU tensors are those of a GPU, and kernels run on the simulator."""
     with contextlib.ExitStack() as stack:
-        for owner, name, value in _replaced():
+        for owner, name, value in (*cuda_tensors(capability), *_replaced()):
             stack.enter_context(mock.patch.object(owner, name, value, create=True))
         yield

@@ -22,7 +22,8 @@ _ENTRY = re.compile(
 _LABEL = re.compile(r"([$\w]+):(?!:)")
 _REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+([%\w]+(?:<\d+>)?(?:\s*,\s*[%\w]+)*)$")
 _ARRAY = re.compile(r"\.(local|param)\s+(?:\.align (\d+)\s+)?\.b(\d+)\s+(\w+)(?:\[(\d+)\])?$")
-_TARGETS = re.compile(r"\.branchtargets\s+(.*)$", re.DOTALL)
+_BLANKS = re.compile(r"\s*")
+_TARGETS = re.compile(r"\.branchtargets\s+([^;]*);")
 _STATEMENT = re.compile(r"(?:@(!?%\w+)\s+)?([a-z][\w.:]*)\s*(.*)$", re.DOTALL)
 _OPERAND = re.compile(r"\{([^}]*)\}|\[([^\]]*)\]|\(([^)]*)\)|([^,\s]+)")
 _ADDRESS = re.compile(r"^([%\w$.]+?)\s*(?:\+\s*(-?\d+))?$")
@@ -120,6 +121,7 @@ class _Body:
         self._kernel = kernel
         self._text = text
         self._at = start
+        self._line, self._counted = text.count("\n", 0, start) + 1, start
         self._scopes: list[dict[str, str]] = [{}]
         self._number = 0
 
@@ -130,7 +132,7 @@ class _Body:
     def _statements(self) -> Iterator[str]:
         """Declarations and instructions; labels and braces are dealt with on the way."""
         while True:
-            self._at = re.compile(r"\s*").match(self._text, self._at).end()  # type: ignore[union-attr]
+            self._skip_blanks()
             label = _LABEL.match(self._text, self._at)
             if self._text.startswith("{", self._at):
                 self._number += 1
@@ -143,12 +145,11 @@ class _Body:
                     return
             elif label:
                 self._at = label.end()
-                rest = re.compile(r"\s*(\.branchtargets[^;]*);").match(self._text, self._at)
-                if rest:
-                    self._at = rest.end()
-                    names = _TARGETS.search(rest[1])
-                    assert names is not None
-                    self._kernel.tables[label[1]] = re.findall(r"[$\w]+", names[1])
+                self._skip_blanks()
+                targets = _TARGETS.match(self._text, self._at)
+                if targets:
+                    self._at = targets.end()
+                    self._kernel.tables[label[1]] = re.findall(r"[$\w]+", targets[1])
                 else:
                     self._kernel.code.append(Label(label[1]))
             else:
@@ -156,6 +157,10 @@ class _Body:
                 statement = self._text[self._at : end].strip()
                 yield statement
                 self._at = end + 1
+
+    def _skip_blanks(self) -> None:
+        blanks = _BLANKS.match(self._text, self._at)
+        self._at = blanks.end() if blanks else self._at
 
     def _take(self, statement: str) -> None:
         if not statement or statement.startswith(".pragma"):
@@ -209,8 +214,9 @@ class _Body:
                 operands.append(self._address(address.strip()))
             else:
                 operands += [self._known(one) for one in plain.split("|")]
-        line = self._text.count("\n", 0, self._at) + 1
-        return Instruction(opcode, tuple(operands), guard or "", line)
+        self._line += self._text.count("\n", self._counted, self._at)
+        self._counted = self._at
+        return Instruction(opcode, tuple(operands), guard or "", self._line)
 
     def _address(self, text: str) -> Address:
         match = _ADDRESS.match(text)
