@@ -31,7 +31,9 @@ from anymetal.store.fingerprint import fingerprint
 
 _FOLDER = Path(__file__).parent
 _MESSAGE_BYTES = 1024
-_PROPERTIES = SimpleNamespace(multi_processor_count=132)
+_PROPERTIES = SimpleNamespace(
+    multi_processor_count=132, shared_memory_per_multiprocessor=228 * 1024
+)  # an H200's
 _SEEDS = itertools.count(1)
 
 

@@ -152,6 +152,8 @@ WHOLE(u32, u32, u64, u32)
 WHOLE(s32, u32, s64, s32)
 WHOLE(u64, u64, u128, u64)
 WHOLE(s64, u64, s128, s64)
+INLINE void max_relu_s32(u32& d, u32 a, u32 b) { max_s32(d, a, b), max_s32(d, d, 0); }
+INLINE void min_relu_s32(u32& d, u32 a, u32 b) { min_s32(d, a, b), max_s32(d, d, 0); }
 INLINE void shr_b16(u16& d, u16 a, u32 by) { shr_u16(d, a, by); }
 INLINE void shr_b32(u32& d, u32 a, u32 by) { shr_u32(d, a, by); }
 INLINE void shr_b64(u64& d, u64 a, u32 by) { shr_u64(d, a, by); }
