@@ -30,6 +30,7 @@ from anymetal.ops.declare import OPERATORS
 from anymetal.policy.policy import as_if_on
 
 FP16, FP32, BF16 = torch.float16, torch.float32, torch.bfloat16
+HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 
 
 @pytest.fixture(autouse=True)
@@ -104,9 +105,71 @@ def test_quantised_weights_that_are_asked_for(x: torch.Tensor, weight: Any) -> N
     torch.testing.assert_close(ops.quantized_linear(x, weight).double(), exact, rtol=0.02, atol=0.5)
 
 
+def test_quotients_and_remainders_of_zero_are_zero() -> None:
+    """clang makes one division of both."""
+    source = HEADER + (
+        "kernel void both(device int2* x, device const int* by,"
+        " uint i [[thread_position_in_grid]]) {\n"
+        "  x[i] = int2(x[i].x / by[i], x[i].x % by[i]);\n}\n"
+    )
+    x, by = torch.full((4, 2), -7, dtype=torch.int32), torch.tensor([0, 2, -1, 7]).int()
+    anymetal.compile_shader(source).both(x, by, threads=4, group_size=4)
+    assert x.tolist() == [[0, 0], [-3, -1], [7, 0], [-1, 0]]
+
+
+# --- barriers to which a part of the lanes may come ----------------------------------------------
+
+APART = HEADER + (
+    "kernel void waits(device float* x, uint i [[thread_position_in_grid]],"
+    " uint lane [[thread_index_in_simdgroup]]) {{\n"
+    "  float a = x[i];\n"
+    "  if (lane < 20)\n"
+    "    for (uint k = 0; k < 3; ++k) {{\n"
+    "      threadgroup_barrier(mem_flags::{flags});\n      a += x[(i + k) % 64];\n    }}\n"
+    "  x[64 + i] = simd_sum(a);\n}}\n"
+)
+
+
+def test_barrier_that_puts_nothing_in_order_needs_no_lane() -> None:
+    x = torch.arange(128.0)
+    sums = [sum(r + (r + r + 1 + r + 2 if r % 32 < 20 else 0) for r in range(s, s + 32))
+            for s in (0, 32)]  # fmt: skip
+    source = APART.format(flags="mem_none")
+    anymetal.compile_shader(source).waits(x, threads=64, group_size=64)
+    assert x[64:].tolist() == [sums[0]] * 32 + [sums[1]] * 32
+
+
+def test_barrier_that_lanes_pass_by_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those in the sum and those at the barrier would wait for each other for ever."""
+    monkeypatch.setenv("ANYMETAL_TIME_LIMIT", "0.3")
+    source = APART.format(flags="mem_threadgroup")
+    kernel = anymetal.compile_shader(source).waits
+    with pytest.raises(Failure, match="call of __assertfail"):
+        kernel(torch.zeros(128), threads=64, group_size=64)
+
+
+def test_barriers_that_depend_on_memory_let_all_lanes_go_on() -> None:
+    """Rounds are known to nobody before, lanes of the last simdgroup end before them."""
+    source = HEADER + (
+        "kernel void turns(device float* x, device volatile uint* rounds,"
+        " uint i [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {\n"
+        "  threadgroup float shared[96];\n  shared[i] = x[i];\n"
+        "  if (i >= 70) return;\n"
+        "  for (uint k = 0; k < rounds[i]; ++k) {\n"
+        "    threadgroup_barrier(mem_flags::mem_threadgroup);\n"
+        "    float next = shared[(i + 1) % 70] + simd_sum(lane < 6 ? 1.0f : 0.0f);\n"
+        "    threadgroup_barrier(mem_flags::mem_threadgroup);\n    shared[i] = next;\n  }\n"
+        "  x[i] = shared[i];\n}\n"
+    )
+    x, rounds = torch.arange(96.0), torch.full((96,), 5, dtype=torch.int32)
+    kernel = anymetal.compile_shader(source).turns
+    kernel(x, rounds, threads=96, group_size=96)
+    assert x[:70].tolist() == [(i + 5) % 70 + 30.0 for i in range(70)]
+    assert x[70:].tolist() == list(range(70, 96))
+
+
 # --- what the simulator finds ---------------------------------------------------------------------
 
-HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 SUMS = HEADER + (
     "kernel void sums(device float* x, uint i [[thread_position_in_grid]],"
     " uint lane [[thread_index_in_simdgroup]]) {\n"

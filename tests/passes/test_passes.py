@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 
 import llvmlite.binding as llvm
@@ -64,6 +65,21 @@ def test_integer_arithmetic_is_defined_for_every_operand(
     code = LoadedCode(object_code(str(module), 2))
     function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_int32)(code.address("f"))
     assert function(left, right) == expected
+
+
+@pytest.mark.parametrize(("left", "right"), [(7, 0), (-7, 0), (-7, 2), (-(2**31), -1), (9, 9)])
+@pytest.mark.parametrize("product", ["%q, %b", "%b, %q"])
+def test_remainders_that_were_made_of_divisions_are_defined(
+    left: int, right: int, product: str
+) -> None:
+    module = parse(
+        "define i32 @f(i32 %a, i32 %b) {\nentry:\n  %q = sdiv i32 %a, %b\n"
+        f"  %p = mul i32 {product}\n  %r = sub i32 %a, %p\n  ret i32 %r\n}}\n"
+    )
+    define_integer_arithmetic(module)
+    code = LoadedCode(object_code(str(module), 2))
+    function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_int32)(code.address("f"))
+    assert function(left, right) == (int(math.fmod(left, right)) if right else 0)
 
 
 def test_integer_arithmetic_on_vectors_is_valid_ir() -> None:

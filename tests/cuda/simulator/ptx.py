@@ -21,7 +21,9 @@ _ENTRY = re.compile(
 )
 _LABEL = re.compile(r"([$\w]+):(?!:)")
 _REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+([%\w]+(?:<\d+>)?(?:\s*,\s*[%\w]+)*)$")
-_ARRAY = re.compile(r"\.(local|param)\s+(?:\.align (\d+)\s+)?\.b(\d+)\s+(\w+)(?:\[(\d+)\])?$")
+_ARRAY = re.compile(
+    r"\.(local|param|shared)\s+(?:\.align (\d+)\s+)?\.b(\d+)\s+(\w+)(?:\[(\d+)\])?$"
+)
 _BLANKS = re.compile(r"\s*")
 _TARGETS = re.compile(r"\.branchtargets\s+([^;]*);")
 _STATEMENT = re.compile(r"(?:@(!?%\w+)\s+)?([a-z][\w.:]*)\s*(.*)$", re.DOTALL)
@@ -169,9 +171,7 @@ class _Body:
         if registers:
             self._declare(registers)
         elif array:
-            bits, count = int(array[3]), int(array[5] or 1)
-            name = self._declared(array[4])
-            self._kernel.arrays[name] = bits // 8 * count, int(array[2] or bits // 8)
+            self._declare_array(array)
         elif statement.startswith("."):
             raise Unknown(statement)
         else:
@@ -184,6 +184,14 @@ class _Body:
             names = [f"{stem}{number}" for number in range(int(count))] if count else [stem]
             for one in names:
                 self._kernel.registers[self._declared(one)] = kind
+
+    def _declare_array(self, match: re.Match[str]) -> None:
+        space, element, name = match[1], int(match[3]) // 8, match[4]
+        size, align = element * int(match[5] or 1), int(match[2] or element)
+        if space == "shared":
+            self._kernel.variables.append(Variable(name, space, align, element, size, ()))
+        else:
+            self._kernel.arrays[self._declared(name)] = size, align
 
     def _declared(self, name: str) -> str:
         made = name.lstrip("%")

@@ -29,11 +29,11 @@ class CudaEngine:
         collective = any(module.function(ENTRY).calls(HERE))
         metadata = lower(module, program, usual=False)
         metadata |= {"engine": self.name, "has_usual": collective}
-        texts = [ptx(str(module), self.processor, usual=False)]
+        texts = [ptx(str(module), program.name, self.processor, usual=False)]
         if collective:
             module = parse(program.ir)
             lower(module, program, usual=True)
-            texts.append(ptx(str(module), self.processor, usual=True))
+            texts.append(ptx(str(module), program.name, self.processor, usual=True))
         return self.load(zlib.compress(SEPARATOR.join(texts).encode(), 6), metadata)
 
     def load(self, payload: bytes, metadata: dict[str, Any]) -> CudaExecutable:

@@ -235,7 +235,7 @@ class CudaExecutable:
         if function is None:
             text = self.texts[-1 if usual else 0]
             function = driver.load(text, self.name, device, threads=threads)
-            if self.metadata["watched"]:
+            if watch.TIME_LIMIT in text:
                 seconds = settings.TIME_LIMIT.value() or _NO_LIMIT
                 place, _ = function.variable(watch.TIME_LIMIT)
                 driver.store(place, struct.pack("<q", int(seconds * 1e9)))

@@ -61,7 +61,7 @@ def lower(module: Module, program: Program, *, usual: bool) -> dict[str, Any]:
     _let_atomics_name_their_memory(function)
     mark_read_only_loads(module, function, block, read_only)
     unroll_loops_over_arrays(module, function)
-    metadata["watched"] = watch_loops(module, function, program.name)
+    watch_loops(module, function, program.name)
     of_bfloats = (round_in_hardware, round_in_pairs, widen_in_integers)
     run(module, (*of_bfloats, define_integer_arithmetic, define_powers))
     return metadata

@@ -7,6 +7,7 @@ import functools
 from anymetal.engines.cpu import jit
 from anymetal.engines.cuda.assembler_faults import avoid_assembler_faults
 from anymetal.engines.cuda.banks import rows_share_banks, spread_over_banks
+from anymetal.engines.cuda.barriers import ONLY_WAIT, settle_barriers
 from anymetal.engines.cuda.bytes import take_bytes
 from anymetal.engines.cuda.catch_up import catch_up
 from anymetal.engines.cuda.copies import copy_by_themselves
@@ -27,7 +28,9 @@ def _initialise() -> None:
     llvm.initialize_all_asmprinters()
 
 
-def _unrolled(ir: str, machine: llvm.TargetMachine, *, usual: bool) -> tuple[str, set[int]]:
+def _unrolled(
+    ir: str, kernel: str, machine: llvm.TargetMachine, *, usual: bool
+) -> tuple[str, set[int]]:
     """Marked loops are unrolled first. A mark that is left goes: LLVM would complain of it. With
     it comes what `lower_matrices` returns."""
     manager = llvm.create_new_module_pass_manager()
@@ -45,20 +48,24 @@ def _unrolled(ir: str, machine: llvm.TargetMachine, *, usual: bool) -> tuple[str
         text = str(module)
     for mark in ("full", "enable"):
         text = text.replace(f'!"llvm.loop.unroll.{mark}"', '!"anymetal.loop"')
-    return _with_lanes(text, usual=usual)
+    return _with_lanes(text, kernel, usual=usual)
 
 
-def _with_lanes(text: str, *, usual: bool) -> tuple[str, set[int]]:
-    """What is better known once loops are unrolled: matrices, and who takes part in collectives."""
+def _with_lanes(text: str, kernel: str, *, usual: bool) -> tuple[str, set[int]]:
+    """What is better known once loops are unrolled: matrices, who takes part in collectives, and
+    who comes to barriers."""
     has_matrices = any(f"@{call}(" in text for call in CALLS)
-    if not has_matrices and f"@{HERE}(" not in text:
+    has_lanes = has_matrices or f"@{HERE}(" in text
+    if not has_lanes and f"@{ONLY_WAIT}(" not in text:
         return text, set()
     module = parse(text)
     function = module.function(ENTRY)
     distances = lower_matrices(module, function) if has_matrices else set()
-    count_lanes(module, function, catch_up(module, function))
-    name_all_lanes(function, whole=usual)
-    wait_for_everyone(module, function)
+    if has_lanes:
+        count_lanes(module, function, catch_up(module, function))
+        name_all_lanes(function, whole=usual)
+        wait_for_everyone(module, function)
+    settle_barriers(module, function, kernel)
     return str(module), distances
 
 
@@ -66,15 +73,15 @@ def _options() -> llvm.PipelineTuningOptions:
     return llvm.create_pipeline_tuning_options(speed_level=3)
 
 
-def ptx(ir: str, processor: str, *, usual: bool) -> str:
-    """The PTX of a module whose one visible function is the kernel; `usual`: for usual launches
-    alone (anymetal/block.h)."""
+def ptx(ir: str, kernel: str, processor: str, *, usual: bool) -> str:
+    """The PTX of a module whose one visible function is the kernel of that name; `usual`: for usual
+    launches alone (anymetal/block.h)."""
     with jit.LOCK:
         _initialise()
         machine = llvm.Target.from_triple(TRIPLE).create_target_machine(
             cpu=processor, features=f"+{PTX_VERSION}", opt=3
         )
-        unrolled, row_distances = _unrolled(ir, machine, usual=usual)
+        unrolled, row_distances = _unrolled(ir, kernel, machine, usual=usual)
         with opened(unrolled) as module:
             for function in module.functions:
                 if not function.is_declaration and function.name != ENTRY:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from anymetal.engines.cuda.barriers import ONLY_WAIT
 from anymetal.engines.cuda.block import Block, block_of
 from anymetal.engines.cuda.matrices import CALLS
 from anymetal.machine import layout
@@ -12,13 +13,14 @@ from anymetal.nouns import EntryPoint, Parameter, Target
 ENTRY = "am_entry"
 QUESTIONS = ("am_lanes_as_tiles", "am_place_of_asked", "am_is_usual")
 AS_TILES, PLACE_OF_ASKED, IS_USUAL = QUESTIONS
+_PROVIDED = ("am_dynamic_memory", "am_initial_value", ONLY_WAIT)
 TRIPLE = "nvptx64-nvidia-cuda"
 PTX_VERSION = "ptx80"
 
 # Threadgroup variables have their values before any thread is at work.
 _INITIAL_VALUES = (
     "  if (am_is_first_thread()) am_place_initial_values();\n"
-    "  am_wait_at(AM_THREADGROUP_BARRIER);\n"
+    "  am_wait_at(AM_THREADGROUP_BARRIER | AM_ORDERS_THREADGROUP << AM_WAIT_BITS);\n"
 )
 
 
@@ -67,5 +69,7 @@ def target(processor: str) -> Target:
         include_dirs=(Path(__file__).parent / "include", layout.INCLUDE_DIR),
         header="anymetal/block.h",
         thunk=thunk,
-        provided=frozenset((*QUESTIONS, "am_dynamic_memory", "am_initial_value", *CALLS)),
+        provided=frozenset(
+            (*QUESTIONS, "am_dynamic_memory", "am_initial_value", ONLY_WAIT, *CALLS)
+        ),
     )

@@ -134,6 +134,13 @@ def reached(graph: Graph, starts: list[str]) -> set[str]:
     return found
 
 
+def waits_for_lanes(instruction: Instruction) -> bool:
+    """Whether it is done by several lanes together."""
+    return _place_of_lanes(instruction) is not None or (instruction.callee or "").startswith(
+        _SAME_FOR_ALL
+    )
+
+
 def _place_of_lanes(instruction: Instruction) -> int | None:
     callee = instruction.callee or ""
     return next((place for name, place in _LANES.items() if callee.startswith(name)), None)

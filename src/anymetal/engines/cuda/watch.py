@@ -53,14 +53,14 @@ _COMES_BACK = {
 }
 
 
-def watch_loops(module: Module, function: Function, kernel: str) -> bool:
-    """Puts the clock into the loops of a kernel that may not end; False where it has none."""
+def watch_loops(module: Module, function: Function, kernel: str) -> None:
+    """Puts the clock into the loops of a kernel that may not end."""
     graph = graph_of(function)
     _, loops = loop_aware_order(graph, function.blocks[0].label)
     counts = _Counts(function)
     watched = [loop for loop in loops if not counts.ends(loop, graph)]
     if not watched:
-        return False
+        return
     count, since = function.fresh("am.rounds"), function.fresh("am.since")
     for label in {label for loop in watched for label in _latches(loop, graph)}:
         block = function.block(label)
@@ -71,12 +71,12 @@ def watch_loops(module: Module, function: Function, kernel: str) -> bool:
         (Instruction(f"store i32 0, ptr {count}, align 4"), Instruction(f"{since} = {clock}"))
     )
     function.entry.instructions.insert(0, Instruction(f"{count} = alloca i32, align 4"))
+    declare_clock(module, kernel)
     module.parts += [
-        *_declarations(kernel),
+        text_constant("am_watch_text", f"kernel '{kernel}' takes longer than ANYMETAL_TIME_LIMIT"),
         _definition(WATCH, _ENDS),
         _definition(WATCH_APART, _COMES_BACK),
     ]
-    return True
 
 
 def _definition(name: str, parts: dict[str, str]) -> str:
@@ -86,19 +86,21 @@ def _definition(name: str, parts: dict[str, str]) -> str:
     return text
 
 
-def _declarations(kernel: str) -> list[str]:
+def declare_clock(module: Module, kernel: str) -> None:
+    """What code needs that looks at the clock and may stop the kernel, unless it is there."""
+    if any(line.startswith(f"@{TIME_LIMIT} ") for line in module.lines):
+        return
     nanoseconds = DEFAULT_SECONDS * 10**9
-    return [
+    module.parts += [
         f"@{TIME_LIMIT} = addrspace(1) externally_initialized global i64 {nanoseconds}, align 8",
-        _text("am_watch_text", f"kernel '{kernel}' takes longer than ANYMETAL_TIME_LIMIT"),
-        _text("am_watch_file", "anymetal"),
-        _text("am_watch_kernel", kernel),
+        text_constant("am_watch_file", "anymetal"),
+        text_constant("am_watch_kernel", kernel),
         "declare i64 @llvm.nvvm.read.ptx.sreg.globaltimer()",
         "declare void @__assertfail(ptr, ptr, i32, ptr, i64)",
     ]
 
 
-def _text(name: str, text: str) -> str:
+def text_constant(name: str, text: str) -> str:
     size = len(text) + 1
     return f'@{name} = private addrspace(1) constant [{size} x i8] c"{text}\\00", align 1'
 

@@ -30,12 +30,19 @@ AM_INLINE unsigned am_lane() { return am_logical(__nvvm_read_ptx_sreg_tid_x() % 
 AM_INLINE unsigned am_simdgroup_index() { return __nvvm_read_ptx_sreg_tid_x() / AM_SIMD_WIDTH; }
 AM_INLINE bool am_is_first_thread() { return __nvvm_read_ptx_sreg_tid_x() == 0; }
 
+// A barrier that puts no memory in order: mem_none. The engine settles it
+// (engines/cuda/barriers.py).
+extern "C" __attribute__((convergent)) void am_only_wait();
+
 // `what` is an am_wait. Threads that have ended do not count at a barrier.
 AM_INLINE void am_wait_at(unsigned what) {
-  if ((what & AM_WAIT_MASK) == AM_THREADGROUP_BARRIER)
-    __nvvm_barrier_sync(0);
-  else
+  constexpr unsigned flags = (1u << AM_SCOPE_SHIFT) - (1u << AM_WAIT_BITS);
+  if ((what & AM_WAIT_MASK) != AM_THREADGROUP_BARRIER)
     __nvvm_bar_warp_sync(__nvvm_activemask());
+  else if ((what & flags) == 0)
+    am_only_wait();
+  else
+    __nvvm_barrier_sync(0);
 }
 
 // A threadgroup variable: one for each slot, in shared memory.
