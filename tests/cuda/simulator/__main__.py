@@ -2,6 +2,7 @@
 
     python -m tests.cuda.simulator launches FILE...           recorded launches, as replay.py
     python -m tests.cuda.simulator random --seed N --count N  the fuzzer's kernels
+    python -m tests.cuda.simulator mlx --shard I/N --sample N MLX's kernels beside Apple's code
 
 With `--capability 80` in front, as older GPUs have them.
 """
@@ -13,6 +14,7 @@ import sys
 
 from tests.cuda.random_kernels import compare_all
 from tests.cuda.replay import main as replay
+from tests.cuda.simulator import mlx
 from tests.cuda.simulator.device import simulated_gpu
 
 
@@ -25,7 +27,12 @@ def main() -> int:
     random = verbs.add_parser("random")
     random.add_argument("--seed", type=int, default=9_100_000)
     random.add_argument("--count", type=int, default=300)
+    kernels = verbs.add_parser("mlx")
+    kernels.add_argument("--shard", default="1/1")
+    kernels.add_argument("--sample", type=int, default=300)
     options = parser.parse_args()
+    if options.verb == "mlx":
+        return mlx.main(options.shard, options.sample)
     with simulated_gpu(divmod(options.capability, 10)):
         if options.verb == "launches":
             return replay(options.files)

@@ -237,6 +237,13 @@ FIELD(s32, s32, u32)
 FIELD(u64, u64, u64)
 FIELD(s64, s64, u64)
 
+INLINE void bfi_b32(u32& d, u32 a, u32 b, u32 start, u32 length) {
+  start &= 255, length &= 255;
+  for (u32 i = 0; i < length && start + i < 32; ++i)
+    b = (b & ~(1u << (start + i))) | (a >> i & 1) << (start + i);
+  d = b;
+}
+
 INLINE void prmt_b32(u32& d, u32 a, u32 b, u32 selector) {
   const u64 both = a | u64(b) << 32;
   u32 found = 0;
