@@ -90,7 +90,7 @@ class Kernel:
     parameter: str
     parameter_size: int
     registers: dict[str, str] = field(default_factory=dict)  # their types
-    arrays: dict[str, tuple[int, int]] = field(default_factory=dict)  # size and alignment
+    arrays: dict[str, int] = field(default_factory=dict)  # of a thread; their sizes
     tables: dict[str, list[str]] = field(default_factory=dict)  # of labels
     code: list[Instruction | Label] = field(default_factory=list)
 
@@ -191,7 +191,7 @@ class _Body:
         if space == "shared":
             self._kernel.variables.append(Variable(name, space, align, element, size, ()))
         else:
-            self._kernel.arrays[self._declared(name)] = size, align
+            self._kernel.arrays[self._declared(name)] = size
 
     def _declared(self, name: str) -> str:
         made = name.lstrip("%")
