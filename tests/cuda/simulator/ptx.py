@@ -175,7 +175,10 @@ class _Body:
         elif statement.startswith("."):
             raise Unknown(statement)
         else:
-            self._kernel.code.append(self._instruction(statement))
+            made = self._instruction(statement)
+            self._kernel.code.append(made)
+            if made.guard and made.opcode.startswith("br"):  # a block ends here
+                self._kernel.code.append(Label(f"$next_{len(self._kernel.code)}"))
 
     def _declare(self, match: re.Match[str]) -> None:
         kind, listed = match.groups()
