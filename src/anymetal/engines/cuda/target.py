@@ -69,7 +69,5 @@ def target(processor: str) -> Target:
         include_dirs=(Path(__file__).parent / "include", layout.INCLUDE_DIR),
         header="anymetal/block.h",
         thunk=thunk,
-        provided=frozenset(
-            (*QUESTIONS, "am_dynamic_memory", "am_initial_value", ONLY_WAIT, *CALLS)
-        ),
+        provided=frozenset((*QUESTIONS, *_PROVIDED, *CALLS)),
     )
