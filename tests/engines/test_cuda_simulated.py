@@ -1,8 +1,7 @@
 """What the CUDA engine makes of kernels runs on a simulated GPU: the same results as elsewhere, and
 the simulator finds what is wrong.
 
-All header tests' launches: `make cuda`. All operators' tests, on the simulator:
-pytest -p tests.cuda.simulator.plugin --simulated tests/ops
+The launches of all header tests, and the tests of all operators: `make simulated`.
 """
 
 from __future__ import annotations

@@ -39,9 +39,7 @@ _SPECIAL = {
     "%globaltimer": "now()",
 }
 # Opcodes that say something to the hardware alone; what they name is of no account.
-_SILENT = (
-    *("griddepcontrol.", "prefetch", "membar", "fence", "nanosleep", "applypriority", "discard"),
-)
+_SILENT = ("griddepcontrol.", "prefetch", "membar", "fence", "nanosleep")
 _WAIT = ["griddepcontrol", "wait"]
 _TAKE_CARRY = ("addc", "subc", "madc")
 # Shared memory begins here, so that address 0 is nobody's.
