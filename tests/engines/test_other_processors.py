@@ -81,7 +81,7 @@ def test_vector_code_is_complete(
         monkeypatch.setattr(module, "IN_REGISTERS", "ccc")  # the other is for x86 alone
     monkeypatch.setattr(scaling, "has_instruction", lambda: False)
     program = compile_program(prepare(Source(source(BODIES[name]))), "f", {}, HOST)
-    written = SimdgroupEngine().compile(program).written[GroupShape(32, complete=True)]
+    written = SimdgroupEngine().compile(program).written_for(GroupShape(32, complete=True))
     assembly = made_for(str(written.module), *PROCESSORS[processor])
     named = set(re.findall(CALLED, assembly)) - ROUNDING
     if processor == "apple":

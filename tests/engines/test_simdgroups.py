@@ -287,8 +287,9 @@ def test_vector_code_that_llvm_refuses_is_reported_with_a_way_out() -> None:
     program = compile_program(prepare(Source(source("out[i] = v * 3 + 7;"))), "f", {}, HOST)
     executable = SimdgroupEngine().compile(program)
     shape = GroupShape(32, complete=True)
-    broken = executable.written[shape]
+    broken = executable.written_for(shape)
     broken.module.parts.append("nonsense")
+    executable.keep(broken, shape)
     executable._key = "a key that no earlier run has used"
     with pytest.raises(EngineError, match=r"please report it(?s:.*)ANYMETAL_ENGINE=coroutine"):
         executable.code_for(shape)

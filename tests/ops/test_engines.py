@@ -14,6 +14,7 @@ import anymetal
 from anymetal.launch.kernel import Kernel
 from anymetal.ops.declare import AnyOperator
 from anymetal.ops.declare.kernel_file import KernelFile, kernel_file
+from anymetal.passes.simdgroup.rules import GroupShape
 
 BASICS = """
 #include <metal_stdlib>
@@ -28,6 +29,7 @@ kernel void rows(device const float* x [[buffer(0)]], device float* y [[buffer(1
 }
 """
 REFERENCE = "coroutine"
+IN_A_ROW = GroupShape(32, complete=True)
 MATMUL, BACKWARD = map(kernel_file, ("matmul/matmul.metal", "attention/backward.metal"))
 
 
@@ -99,4 +101,4 @@ def test_no_kernel_is_too_long(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("ANYMETAL_ENGINE", "auto")
     kernel = getattr(anymetal.compile_shader(LONG[name]), name)
     assert (kernel.engine, kernel.engine_reason) == ("simdgroup", "")
-    assert kernel._plain.executable.written.popitem()[1].result.is_long
+    assert kernel._plain.executable.written_for(IN_A_ROW).result.is_long

@@ -23,7 +23,7 @@ _call = CudaKernels.call
 _OF_CPUS = re.compile(
     r"test_(variant_follows|kernel_for_the_shape_is|every_strategy_is_right_and_says|two_phase_is"
     r"|each_strategy_is_chosen|launch_follows|single_pass_kernels_move|frozen_parameters_cost"
-    r"|no_kernel_is_too_long|engines_agree\[scatter_add)"
+    r"|engines_agree\[scatter_add)"
 )
 
 

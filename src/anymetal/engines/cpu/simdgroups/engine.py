@@ -79,7 +79,7 @@ class SimdgroupEngine:
         # Whether it can be done shows now; machine code is made when a launch asks for it.
         written = write(ir, _IN_A_ROW, metadata["heaviest"])
         executable = self.load(zlib.compress(ir.encode(), 1), metadata)
-        executable.written[_IN_A_ROW] = written
+        executable.keep(written, _IN_A_ROW)
         return executable
 
     def prepared(
@@ -165,7 +165,7 @@ class SimdgroupExecutable(CpuExecutable):
     def __init__(self, payload: bytes, metadata: dict[str, Any], runtime: Runtime) -> None:
         super().__init__(payload, metadata, runtime)
         self._codes: dict[GroupShape, Code | Unsuitable] = {}
-        self.written: dict[GroupShape, _Written] = {}
+        self._written: dict[GroupShape, _Written] = {}
         self._lock = threading.Lock()
         self._fixed_parts: dict[Any, bytes] = {}
 
@@ -202,14 +202,23 @@ class SimdgroupExecutable(CpuExecutable):
             return Code(jit.LoadedCode(entry.payload), entry.note["frame_size"])
         with collector_paused():
             try:
-                written = self.written.pop(shape, None) or write(
-                    zlib.decompress(self.payload).decode(), shape, self.metadata["heaviest"]
-                )
+                written = self.written_for(shape)
             except Unsuitable as error:
                 return error
             code, note = written.compiled()
         store.put("vectorised", key, note, code)
         return Code(jit.LoadedCode(code), note["frame_size"])
+
+    def keep(self, written: _Written, shape: GroupShape) -> None:
+        """The vector code for a shape is here before its first launch."""
+        self._written[shape] = written
+
+    def written_for(self, shape: GroupShape) -> _Written:
+        """The vector code for a shape, once as it was kept; raises Unsuitable as `write` does."""
+        kept = self._written.pop(shape, None)
+        return kept or write(
+            zlib.decompress(self.payload).decode(), shape, self.metadata["heaviest"]
+        )
 
     def _fixed_part(
         self, threads: Sizes, group_size: Sizes, dynamic: dict[int, int] | None
