@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 Role = Literal["buffer", "threadgroup", "builtin"]
 Scalar = bool | int | float
+ConstantValue = Scalar | tuple[Scalar, ...]  # of a function constant; a vector's are several
+GivenValue = Scalar | Sequence[Scalar]  # as an author may write it
 
 # What Apple's GPUs have: threads of a simdgroup, and of a threadgroup at most.
 SIMDGROUP = 32

@@ -229,6 +229,49 @@ SCALED_CONSTANTS = (
 )
 
 
+WEIGHTED = module(
+    "weighted",
+    """
+@_Z7weights.MTL_FC_INIT_0_Dv3_f = external addrspace(2) externally_initialized constant <3 x float>
+@_Z2on.MTL_FC_INIT_1_Dv2_b = external addrspace(2) externally_initialized constant <2 x i8>
+@_ZL7weights = internal addrspace(2) global <3 x float> undef, align 16
+@_ZL2on = internal addrspace(2) global <2 x i8> undef, align 2
+@llvm.global_ctors = appending global [1 x { i32, ptr, ptr }]
+  [{ i32, ptr, ptr } { i32 65535, ptr @init, ptr null }]
+
+define internal void @init() section "air.static_init" {
+  %1 = load <3 x float>, ptr addrspace(2) @_Z7weights.MTL_FC_INIT_0_Dv3_f, align 16
+  store <3 x float> %1, ptr addrspace(2) @_ZL7weights, align 16
+  %2 = load <2 x i8>, ptr addrspace(2) @_Z2on.MTL_FC_INIT_1_Dv2_b, align 2
+  store <2 x i8> %2, ptr addrspace(2) @_ZL2on, align 2
+  ret void
+}
+
+define void @weighted(ptr addrspace(1) %0, i32 %1) {
+  %3 = load <3 x float>, ptr addrspace(2) @_ZL7weights, align 16
+  %4 = load <2 x i8>, ptr addrspace(2) @_ZL2on, align 2
+  %5 = extractelement <2 x i8> %4, i64 1
+  %6 = icmp eq i8 %5, 0
+  %7 = extractelement <3 x float> %3, i64 0
+  %8 = extractelement <3 x float> %3, i64 2
+  %9 = select i1 %6, float %7, float %8
+  %10 = zext i32 %1 to i64
+  %11 = getelementptr inbounds float, ptr addrspace(1) %0, i64 %10
+  store float %9, ptr addrspace(1) %11, align 4
+  ret void
+}
+""",
+    [buffer(0, "out"), builtin(1, "thread_position_in_grid", "i")],
+    """!air.function_constants = !{!61, !62}
+!61 = !{ptr addrspace(2) @_Z7weights.MTL_FC_INIT_0_Dv3_f, !"float3", !"weights", i32 0, i1 true}
+!62 = !{ptr addrspace(2) @_Z2on.MTL_FC_INIT_1_Dv2_b, !"bool2", !"on", i32 1, i1 true}""",
+)
+WEIGHTED_CONSTANTS = (
+    Constant("weights", "float3", 0, is_required=True),
+    Constant("on", "bool2", 1, is_required=True),
+)
+
+
 def matrices(air: tuple[int, int]) -> str:
     """out = a * b for 8x8 matrices: how loads and stores are called depends on the version."""
     strided = air >= (2, 8)

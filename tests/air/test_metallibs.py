@@ -70,6 +70,19 @@ def test_function_constants(engine: str) -> None:
         scaled.specialize("scaled", {"other": 1})
 
 
+def test_function_constants_may_be_vectors(engine: str) -> None:
+    data = modules.metallib(
+        modules.function("weighted", modules.WEIGHTED, constants=modules.WEIGHTED_CONSTANTS)
+    )
+    weighted = anymetal.load_metallib(data)
+    for on, expected in (((False, True), -0.1), ((True, False), 0.5)):
+        out = torch.zeros(3)
+        weighted.specialize("weighted", {"weights": (0.5, 7.0, -0.1), "on": on})(out)
+        assert torch.equal(out, torch.full((3,), expected))
+    with pytest.raises(TypeError, match="'weights' is a float3, but its value is 2: expected 3"):
+        weighted.specialize("weighted", {"weights": 2, "on": (True, True)})
+
+
 @pytest.mark.parametrize("air", [(2, 6), (2, 8)])
 def test_simdgroup_matrices(engine: str, air: tuple[int, int]) -> None:
     product = library("product", modules.matrices(air), air).product

@@ -27,6 +27,7 @@ kernel void shift(device float* out, constant uint& by, uint i [[thread_position
 SCAN = """#include <metal_stdlib>
 using namespace metal;
 constant bool exclusive [[function_constant(0)]];
+constant int2 more [[function_constant(1)]];
 kernel void first(device const half* x, device half* y, uint i [[thread_position_in_grid]]) {
   y[i] = x[i];
 }
@@ -35,7 +36,7 @@ kernel void totals(device const float* x, device float* y,
                    uint2 at [[thread_position_in_grid]], uint i [[thread_index_in_threadgroup]]) {
   tile[i] = x[i];
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  y[i] = exclusive ? tile[i] : tile[i] + SCALE;
+  y[i] = exclusive ? tile[i] : tile[i] + SCALE * more.y;
 }
 """
 PROGRAM = f'''"""A program whose first argument shifts an index."""
@@ -174,6 +175,7 @@ def test_kernel_with_everything(scan: str) -> None:
     words = [
         *["--arg", "float[8,8]=random", "--arg", "float[64]", "--memory", "0=256"],
         *["--threads", "8,8", "--group-size", "8x8", "-D", "SCALE=2.0f", "--output", "1"],
+        *["--constant", "more=[1, -2]"],
     ]
     for constant in ("exclusive=true", "0=false"):
         result = check(scan, "--kernel", "totals", *words, "--constant", constant)
@@ -243,6 +245,7 @@ def test_comment_silences_a_finding(tmp_path: Path) -> None:
         (["--arg", "7", "--arg", "7", "--output", "1"], "no tensor"),
         (["--arg", "float32[8]", "--arg", "0", "--threads", "1,2,3,4"], "1 to 3 numbers"),
         (["--constant", "x"], "NAME=VALUE"),
+        (["--constant", "x=[1,two]"], "'two' is no number"),
         (["word"], "--arg"),
     ],
 )

@@ -134,6 +134,11 @@ def test_rest_of_metal_does_what_it_says(host: Any, capfd: pytest.CaptureFixture
     assert "a capture needs a Mac with Xcode" in capfd.readouterr().err
 
 
+def test_function_constants_may_be_vectors(host: Any) -> None:
+    x = view()
+    torch.testing.assert_close(host.by_constants(x).cpu(), 2 * x.cpu())
+
+
 TWICE = """
 define void @twice(ptr addrspace(1) %x, ptr addrspace(1) %y, i32 %i) {
   %wide = zext i32 %i to i64

@@ -99,6 +99,72 @@ def test_constants_are_checked(lib: ShaderLibrary) -> None:
         lib.specialize("missing", {})
 
 
+VECTORS = """
+#include <metal_stdlib>
+using namespace metal;
+using real = float;
+typedef metal::vec<half, 2> couple;
+
+constant float4 scale [[function_constant(0)]];
+constant vec<int, 3> steps [[function_constant(1)]];
+constant bool2 on [[function_constant(2)]];
+constant couple own [[function_constant(3)]];
+constant real factor [[function_constant(4)]];
+constant float4 doubled = scale * 2;
+
+kernel void apply(device float4* x, uint i [[thread_position_in_grid]]) {
+  x[i] = x[i] * doubled + float4(float3(steps), on.x ? (on.y ? 3 : 2) : (on.y ? 1 : 0));
+}
+kernel void paired(device float* x, uint i [[thread_position_in_grid]]) {
+  x[i] = x[i] * own.x + own.y + factor;
+}
+"""
+
+
+def test_vectors() -> None:
+    library = compile_shader(VECTORS)
+    x = torch.ones(2, 4)
+    constants = {"scale": (1, 0.5, -1.0, math.inf), 1: [3, -(2**31), 0], 2: (True, False)}
+    library.specialize("apply", constants)(x, threads=2)
+    assert x.tolist() == [[2 + 3, -(2.0**31), -2, math.inf]] * 2
+    y = torch.tensor([3.0])
+    library.specialize("paired", {"own": (0.5, -2), "factor": 0.25})(y)
+    assert y.item() == -0.25
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("scale", 1.0, r"'scale' is a float4, but its value is 1\.0: expected 4 numbers"),
+        (
+            "scale",
+            (1.0, 2.0, 3.0),
+            r"is a float4, but its value is \(1\.0, 2\.0, 3\.0\): expected 4",
+        ),
+        ("scale", "1234", "is a float4, but its value is '1234': expected 4 numbers"),
+        ("scale", (1, 2, 3, "4"), "'scale' is a float4, but its value is '4'"),
+        ("steps", (1, 2, 0.5), r"'steps' is a vec<int, 3>, but its value is 0\.5"),
+        ("on", (True, 1), "'on' is a bool2, but its value is 1"),
+        ("factor", (1.0, 2.0), r"'factor' is a float, but its value is \(1\.0, 2\.0\)"),
+    ],
+)
+def test_vectors_are_checked(name: str, value: object, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        compile_shader(VECTORS).specialize("apply", {name: value})  # type: ignore[dict-item]
+
+
+def test_vectors_are_checked_against_their_elements_range() -> None:
+    with pytest.raises(ValueError, match=r"'steps' is a vec<int, 3>, -2147483648 to 2147483647"):
+        compile_shader(VECTORS).specialize("apply", {"steps": (0, 2**31, 0)})
+
+
+def test_zeros_of_both_signs_are_two_values(lib: ShaderLibrary) -> None:
+    for slope in (0.0, -0.0):
+        x = torch.tensor([-4.0])
+        lib.specialize("leaky", {7: slope})(x)
+        assert math.copysign(1, x.item()) == -math.copysign(1, slope)
+
+
 MEMORY = """
 #include <metal_stdlib>
 using namespace metal;

@@ -159,6 +159,32 @@ def test_constants_written_into_the_source(bias: bool, rounds: int | None) -> No
     assert torch.equal(found, wanted)
 
 
+COMPUTED = """
+#define FIRST 100
+constant metal::vec<float, 3> weights [[function_constant(FIRST + 0)]];
+constant bool2 on [[function_constant(FIRST + 1)]];
+kernel void sum(device float* x, uint i [[thread_position_in_grid]]) {
+  x[i] = (on.x ? weights.x : 0) + (on.y ? weights.y : 0) + weights.z;
+}
+"""
+
+
+def test_vectors_and_computed_indices_are_written_into_the_source() -> None:
+    """As llama.cpp declares its constants: by a macro and a number."""
+    source = f"#include <metal_stdlib>\nusing namespace metal;{COMPUTED}"
+    for constants in (
+        {"weights": (0.5, 2.0, -1.0), "on": (True, False)},
+        {100: [0.5, 2.0, -1.0], 101: [True, False]},
+    ):
+        x = torch.zeros(2)
+        anymetal.compile_shader(anymetal.with_constants(source, constants)).sum(x)
+        assert x.tolist() == [-0.5, -0.5]
+    with pytest.raises(ValueError, match=r"it has weights \(FIRST \+ 0\), on \(FIRST \+ 1\)"):
+        anymetal.with_constants(source, {102: 1})
+    with pytest.raises(TypeError, match="'on' is \\('a', 'b'\\), expected a number, or a vector's"):
+        anymetal.with_constants(source, {"on": ("a", "b")})  # type: ignore[dict-item]
+
+
 def test_constants_that_are_not_there_are_refused() -> None:
     with pytest.raises(ValueError, match=r"no function constant 'width'; it has bias \(0\)"):
         anymetal.with_constants(WRITTEN, {"width": 1})
@@ -166,3 +192,5 @@ def test_constants_that_are_not_there_are_refused() -> None:
         anymetal.with_constants(WRITTEN, {7: 1})
     with pytest.raises(TypeError, match="'bias' is 'yes'"):
         anymetal.with_constants(WRITTEN, {"bias": "yes"})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="'bias' is None, expected a number"):
+        anymetal.with_constants(WRITTEN, {"bias": None})  # type: ignore[dict-item]

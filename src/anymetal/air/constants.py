@@ -16,9 +16,9 @@ from anymetal.air.metadata import NotedConstant
 from anymetal.air.needed import Needed
 from anymetal.air.rewrite import Line, Rewritten, RewrittenFunction
 from anymetal.errors import MetallibError, UnsetConstantError
-from anymetal.ir import Float, Integer, Module, Type, parse
+from anymetal.ir import Float, Integer, Module, Type, Vector, parse
 from anymetal.ir.tokens import Reader
-from anymetal.nouns import Scalar
+from anymetal.nouns import ConstantValue
 
 _CONSTRUCTORS = "@llvm.global_ctors"
 _CALLED = re.compile(r'@("[^"]*"|[-\w.$]+)\(')
@@ -28,7 +28,7 @@ _VARIABLE = re.compile(r'^(@(?:"[^"]*"|[-\w.$]+)) = .*?\b(global|constant) ')
 def settle(
     rewritten: Rewritten,
     noted: Sequence[NotedConstant],
-    values: Mapping[str, Scalar],
+    values: Mapping[str, ConstantValue],
     needed: Needed,
     kernel: str,
 ) -> dict[str, str]:
@@ -55,7 +55,7 @@ def settle(
 
 
 def _refuse_unset(
-    noted: Iterable[NotedConstant], values: Mapping[str, Scalar], kernel: str
+    noted: Iterable[NotedConstant], values: Mapping[str, ConstantValue], kernel: str
 ) -> None:
     unset = [one.constant for one in noted if one.constant.name not in values]
     if unset:
@@ -66,7 +66,7 @@ def _refuse_unset(
         )
 
 
-def _filled(line: Line, given: Mapping[str, Scalar], kernel: str) -> Line:
+def _filled(line: Line, given: Mapping[str, ConstantValue], kernel: str) -> Line:
     match = _VARIABLE.match(line.text)
     if match is None or match[1] not in given:
         return line
@@ -75,7 +75,12 @@ def _filled(line: Line, given: Mapping[str, Scalar], kernel: str) -> Line:
     return Line(f"{match[1]} = internal constant {kind} {value}", line.number)
 
 
-def _literal(kind: Type, value: Scalar, kernel: str) -> str:
+def _literal(kind: Type, value: ConstantValue, kernel: str) -> str:
+    if isinstance(kind, Vector) and isinstance(value, tuple) and len(value) == kind.count:
+        elements = (_literal(kind.element, one, kernel) for one in value)
+        return f"<{', '.join(f'{kind.element} {element}' for element in elements)}>"
+    if isinstance(value, tuple):
+        raise MetallibError(f"kernel '{kernel}': {value} for a function constant of type {kind}")
     if isinstance(kind, Integer):
         return str(int(value))
     if isinstance(kind, Float):

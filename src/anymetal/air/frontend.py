@@ -13,11 +13,11 @@ from anymetal.air.program import constants_of, make_program
 from anymetal.errors import Unsuitable
 from anymetal.ir import parse
 from anymetal.nouns import (
+    ConstantValue,
     FunctionConstant,
     MetallibSource,
     Outline,
     Program,
-    Scalar,
     Source,
     Target,
 )
@@ -64,7 +64,7 @@ class AirFrontend:
         self,
         source: Source,
         kernel: str,
-        constants: Mapping[str, Scalar],
+        constants: Mapping[str, ConstantValue],
         target: Target,
         *,
         optimise: bool,

@@ -18,12 +18,12 @@ from anymetal.ir import parse
 from anymetal.msl.clang import INPUT_NAME
 from anymetal.nouns import (
     Argument,
+    ConstantValue,
     EntryPoint,
     FunctionConstant,
     Parameter,
     Position,
     Program,
-    Scalar,
     Target,
     ThreadgroupVariable,
 )
@@ -36,7 +36,7 @@ _LEFT = re.compile(r"@(air\.[\w.]+)\(")
 
 def make_program(
     function: LibraryFunction,
-    values: Mapping[str, Scalar],
+    values: Mapping[str, ConstantValue],
     target: Target,
     *,
     optimise: bool,

@@ -12,12 +12,12 @@ import typer
 
 from anymetal.checker.context import ActiveCheck
 from anymetal.checker.report import Report
-from anymetal.cli.kernel_arguments import Value, parse_arguments, parse_number, parse_sizes
+from anymetal.cli.kernel_arguments import Value, parse_arguments, parse_constant, parse_sizes
 from anymetal.cli.sources import Options, source_of
 from anymetal.engines.compiler import Compiler
 from anymetal.launch.kernel import Kernel
 from anymetal.launch.shader import ShaderLibrary, compile_shader
-from anymetal.nouns import MetallibSource, Scalar, Source
+from anymetal.nouns import ConstantValue, MetallibSource, Source
 
 _MOST_LISTED = 100
 
@@ -108,14 +108,11 @@ def _output(arguments: Sequence[object], index: int) -> object:
     return arguments[index]
 
 
-def _constants(words: Sequence[str]) -> Mapping[int | str, Scalar]:
-    values: dict[int | str, Scalar] = {}
-    for name, text in _pairs("--constant", words):
-        number = parse_number(text)
-        if number is None:
-            raise typer.BadParameter(f"--constant {name}={text}: expected a number, true or false")
-        values[int(name) if name.isdigit() else name] = number
-    return values
+def _constants(words: Sequence[str]) -> Mapping[int | str, ConstantValue]:
+    return {
+        int(name) if name.isdigit() else name: parse_constant(f"--constant {name}={text}", text)
+        for name, text in _pairs("--constant", words)
+    }
 
 
 def _pairs(option: str, words: Sequence[str]) -> list[tuple[str, str]]:

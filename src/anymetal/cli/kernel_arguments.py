@@ -23,6 +23,8 @@ import numpy
 import torch
 import typer
 
+from anymetal.nouns import ConstantValue, Scalar
+
 Value: TypeAlias = "torch.Tensor | bool | int | float | list[int | float]"
 
 _TENSOR = re.compile(r"(?P<type>\w+)\[(?P<shape>[\d\s,x]*)\](?:=(?P<fill>.+))?")
@@ -85,7 +87,7 @@ def parse_argument(word: str, generator: torch.Generator) -> Value:
     return number
 
 
-def parse_number(text: str) -> bool | int | float | None:
+def parse_number(text: str) -> Scalar | None:
     """`7`, `0x10`, `3.5`, `-inf`, `true`; None for anything else."""
     if text in ("true", "false"):
         return text == "true"
@@ -97,6 +99,20 @@ def parse_number(text: str) -> bool | int | float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def parse_constant(option: str, text: str) -> ConstantValue:
+    """The value of a function constant: a number, or a vector's as `[1,2,3]`."""
+    if text.startswith("[") and text.endswith("]"):
+        return tuple(_constant_number(option, item.strip()) for item in text[1:-1].split(","))
+    return _constant_number(option, text)
+
+
+def _constant_number(option: str, text: str) -> Scalar:
+    number = parse_number(text)
+    if number is None:
+        raise typer.BadParameter(f"{option}: {text!r} is no number, true or false")
+    return number
 
 
 def parse_sizes(option: str, text: str) -> tuple[int, ...]:

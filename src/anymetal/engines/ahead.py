@@ -15,13 +15,13 @@ from anymetal.engines.contract import PLAIN, Sizes
 from anymetal.engines.cpu import bundled
 from anymetal.engines.cpu.simdgroups.engine import ANYHOW, shapes_for
 from anymetal.machine.processor import code_for
-from anymetal.nouns import Scalar, Source
+from anymetal.nouns import ConstantValue, Source
 from anymetal.passes.simdgroup.facts import WIDTH
 from anymetal.passes.simdgroup.rules import GroupShape
 from anymetal.store.bundle import Bundle
 from anymetal.store.cache import Entry, default_store, digest_of
 
-Constants = Mapping[str, Scalar]
+Constants = Mapping[str, ConstantValue]
 Request = tuple[Source, str, Constants]
 # How a kernel is launched: sizes of threadgroups, and whether the grid's edges cut some.
 Launches = frozenset[tuple[Sizes, bool]]

@@ -15,7 +15,7 @@ from pathlib import Path
 from anymetal import settings
 from anymetal.engines.contract import Engine
 from anymetal.engines.cpu import bundled
-from anymetal.nouns import Scalar, Source
+from anymetal.nouns import ConstantValue, Source
 from anymetal.store.bundle import Bundle, read_bundle
 from anymetal.store.cache import Entry, digest_of
 from anymetal.store.fingerprint import unchanged
@@ -45,7 +45,9 @@ def source_key(source: Source) -> str:
     return digest_of("source", source.text, json.dumps(options))
 
 
-def executable_key(source: str, kernel: str, constants: Mapping[str, Scalar], engine: str) -> str:
+def executable_key(
+    source: str, kernel: str, constants: Mapping[str, ConstantValue], engine: str
+) -> str:
     values = json.dumps(sorted((name, repr(value)) for name, value in constants.items()))
     return digest_of("executable", source, kernel, values, engine)
 
@@ -80,7 +82,7 @@ def executable_in(
     bundles: Iterable[Bundle],
     source: str,
     kernel: str,
-    constants: Mapping[str, Scalar],
+    constants: Mapping[str, ConstantValue],
     engines: Iterable[Engine],
 ) -> tuple[Entry, Engine] | None:
     """The code of a kernel for the first of the engines that a bundle has some for, and what

@@ -25,11 +25,11 @@ from anymetal.engines.collector import collector_paused
 from anymetal.engines.contract import PLAIN, Compiled, E, Engine, Instrumentation
 from anymetal.errors import BundleError
 from anymetal.nouns import (
+    ConstantValue,
     FunctionConstant,
     Outline,
     Position,
     Program,
-    Scalar,
     Source,
     Target,
 )
@@ -77,7 +77,7 @@ class Compiler:
         """The text that places in a kernel refer to."""
         return self._frontend.text(self.source, kernel)
 
-    def program(self, kernel: str, constants: Mapping[str, Scalar]) -> Program:
+    def program(self, kernel: str, constants: Mapping[str, ConstantValue]) -> Program:
         """One kernel before any engine has seen it, for the first of them."""
         target = choose.checking_target()
         return self._frontend.program(self.source, kernel, constants, target, optimise=True)
@@ -85,7 +85,7 @@ class Compiler:
     def compile(
         self,
         kernel: str,
-        constants: Mapping[str, Scalar],
+        constants: Mapping[str, ConstantValue],
         instrumentation: Instrumentation[E],
         engine: str = "",
     ) -> E:
@@ -117,7 +117,7 @@ class Compiler:
     def _from_bundles(
         self,
         kernel: str,
-        constants: Mapping[str, Scalar],
+        constants: Mapping[str, ConstantValue],
         instrumentation: Instrumentation[E],
         chosen: Choice,
     ) -> E | None:
@@ -141,7 +141,7 @@ class Compiler:
     def _build(
         self,
         kernel: str,
-        constants: Mapping[str, Scalar],
+        constants: Mapping[str, ConstantValue],
         instrumentation: Instrumentation[E],
         chosen: Choice,
     ) -> E:
@@ -214,7 +214,7 @@ class BundledCompiler:
     def compile(
         self,
         kernel: str,
-        constants: Mapping[str, Scalar],
+        constants: Mapping[str, ConstantValue],
         instrumentation: Instrumentation[E],
         engine: str = "",
     ) -> E:
@@ -253,7 +253,7 @@ def _from_bundles(
     found: Iterable[Bundle],
     source: str,
     kernel: str,
-    constants: Mapping[str, Scalar],
+    constants: Mapping[str, ConstantValue],
     instrumentation: Instrumentation[E],
     chosen: Choice,
 ) -> E | None:
@@ -267,7 +267,7 @@ def _from_bundles(
 def _missing(
     found: Iterable[Bundle],
     kernel: str,
-    constants: Mapping[str, Scalar],
+    constants: Mapping[str, ConstantValue],
     instrumentation: Instrumentation[Any],
     chosen: Choice,
 ) -> BundleError:

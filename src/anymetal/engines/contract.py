@@ -11,10 +11,10 @@ from typing import Any, Protocol, TypeVar
 
 from anymetal.nouns import (
     Argument,
+    ConstantValue,
     FunctionConstant,
     Outline,
     Program,
-    Scalar,
     Source,
     Target,
 )
@@ -126,7 +126,7 @@ class Frontend(Protocol):
         self,
         source: Source,
         kernel: str,
-        constants: Mapping[str, Scalar],
+        constants: Mapping[str, ConstantValue],
         target: Target,
         *,
         optimise: bool,

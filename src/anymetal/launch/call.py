@@ -18,7 +18,7 @@ from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Frame
 from anymetal.launch.error_buffer import ErrorBuffer
 from anymetal.launch.shape import Extent, grid_and_group
 from anymetal.launch.virtual import Queue, command_queue
-from anymetal.nouns import Scalar
+from anymetal.nouns import ConstantValue
 
 _Tensor = torch.Tensor
 X = TypeVar("X", bound=Executable)
@@ -213,7 +213,7 @@ class PlainKernel(BoundKernel):
     def __init__(
         self,
         executable: Executable,
-        constants: Mapping[str, Scalar],
+        constants: Mapping[str, ConstantValue],
         compiler: AnyCompiler,
         workers: int | None = None,
     ) -> None:

@@ -21,11 +21,11 @@ from anymetal.launch.bind import Binder, Frame
 from anymetal.launch.call import BoundKernel
 from anymetal.launch.error_buffer import ErrorBuffer
 from anymetal.launch.structs import as_mapping, integers, is_named
-from anymetal.nouns import Argument, Scalar
+from anymetal.nouns import Argument, ConstantValue
 
 
 def compile_checked(
-    compiler: Compiler, name: str, constants: Mapping[str, Scalar], numbers: bool, level: int
+    compiler: Compiler, name: str, constants: Mapping[str, ConstantValue], numbers: bool, level: int
 ) -> CheckedKernel:
     """The kernel with the checker's instrumentation."""
     checked = compiler.compile(name, constants, Checked(numbers, level))

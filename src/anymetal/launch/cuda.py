@@ -30,7 +30,7 @@ from anymetal.launch.call import Bound
 from anymetal.launch.error_buffer import ErrorBuffer, check_soon
 from anymetal.launch.shape import Extent
 from anymetal.launch.structs import Fixed
-from anymetal.nouns import Scalar
+from anymetal.nouns import ConstantValue
 
 _NOT_IN_METAL = frozenset((torch.float64, torch.complex128))
 _DENSE = torch.strided
@@ -457,7 +457,9 @@ def _copied(data: bytes, stream: int, device: int) -> torch.Tensor:
 class CudaKernels:
     """One kernel of a library on every `cuda` device."""
 
-    def __init__(self, name: str, constants: Mapping[str, Scalar], compiler: AnyCompiler) -> None:
+    def __init__(
+        self, name: str, constants: Mapping[str, ConstantValue], compiler: AnyCompiler
+    ) -> None:
         self._name = name
         self._constants = constants
         self._compiler = compiler

@@ -21,7 +21,7 @@ from anymetal.launch.handing import entered as runners
 from anymetal.launch.handing import runner
 from anymetal.launch.profiled_call import LaunchShape, ProfiledKernel
 from anymetal.launch.shape import Extent
-from anymetal.nouns import Argument, Scalar
+from anymetal.nouns import Argument, ConstantValue
 
 if TYPE_CHECKING:
     from anymetal.launch.checked_call import CheckedKernel
@@ -37,7 +37,9 @@ Lengths = dict[int, int]
 class Kernel:
     """One kernel, ready to be called: positional argument i is `[[buffer(i)]]`."""
 
-    def __init__(self, name: str, constants: Mapping[str, Scalar], compiler: AnyCompiler) -> None:
+    def __init__(
+        self, name: str, constants: Mapping[str, ConstantValue], compiler: AnyCompiler
+    ) -> None:
         self.name = name
         self.constants = dict(constants)
         self._compiler = compiler

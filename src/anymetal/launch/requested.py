@@ -14,9 +14,9 @@ from anymetal.engines.contract import Sizes
 from anymetal.launch import shader
 from anymetal.launch.kernel import Kernel
 from anymetal.launch.shape import Extent, grid_and_group
-from anymetal.nouns import MAX_GROUP_SIZE, Argument, Scalar, Source
+from anymetal.nouns import MAX_GROUP_SIZE, Argument, ConstantValue, Source
 
-Request = tuple[Source, str, dict[str, Scalar]]
+Request = tuple[Source, str, dict[str, ConstantValue]]
 
 
 class Requests(list[Request]):
@@ -34,7 +34,7 @@ class Requests(list[Request]):
         return self._launches[repr(request)]
 
     def launches(
-        self, source: Source, kernel: str, constants: Mapping[str, Scalar]
+        self, source: Source, kernel: str, constants: Mapping[str, ConstantValue]
     ) -> frozenset[tuple[Sizes, bool]]:
         """Sizes of threadgroups, and whether the grid's edges cut some."""
         return frozenset(self._launches[repr((source, kernel, dict(constants)))])
@@ -46,7 +46,7 @@ class RequestedKernel(Kernel):
     def __init__(
         self,
         name: str,
-        constants: Mapping[str, Scalar],
+        constants: Mapping[str, ConstantValue],
         compiler: AnyCompiler,
         launches: set[tuple[Sizes, bool]],
     ) -> None:
@@ -77,7 +77,7 @@ class NamedKernel(RequestedKernel):
     def __init__(
         self,
         name: str,
-        constants: Mapping[str, Scalar],
+        constants: Mapping[str, ConstantValue],
         compiler: AnyCompiler,
         launches: set[tuple[Sizes, bool]],
     ) -> None:
@@ -121,7 +121,7 @@ def requests(found: Requests | None = None, *, run: bool = False) -> Iterator[Re
     every = Requests() if found is None else found
     kind = RequestedKernel if run else NamedKernel
 
-    def make(name: str, constants: Mapping[str, Scalar], compiler: AnyCompiler) -> Kernel:
+    def make(name: str, constants: Mapping[str, ConstantValue], compiler: AnyCompiler) -> Kernel:
         launches = every.add((compiler.source, name, dict(constants)))
         return kind(name, constants, compiler, launches)
 

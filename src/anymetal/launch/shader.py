@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import math
 import os
 import re
 import warnings
@@ -18,8 +16,9 @@ from anymetal.checker.inline_source import UNNAMED, caller
 from anymetal.engines import bundles
 from anymetal.engines.compiler import AnyCompiler, BundledCompiler, Compiler
 from anymetal.errors import KernelWarning, LimitError
+from anymetal.launch.function_constants import checked
 from anymetal.launch.kernel import Kernel
-from anymetal.nouns import Language, Scalar, Source
+from anymetal.nouns import ConstantValue, GivenValue, Language, Source
 
 
 def compile_shader(
@@ -98,7 +97,7 @@ def load_library(path: str | os.PathLike[str]) -> ShaderLibrary:
 
 
 # What a library makes for a name; requested.py puts something else here.
-make_kernel: Callable[[str, Mapping[str, Scalar], AnyCompiler], Kernel] = Kernel
+make_kernel: Callable[[str, Mapping[str, ConstantValue], AnyCompiler], Kernel] = Kernel
 
 
 @contextlib.contextmanager
@@ -114,7 +113,7 @@ def limits_reported(kernel: str) -> Iterator[None]:
 
 
 # Values of function constants by index or by name; a Mapping's keys are of one type to mypy.
-Constants = Mapping[str, Scalar] | Mapping[int, Scalar] | Mapping[int | str, Scalar]
+Constants = Mapping[str, GivenValue] | Mapping[int, GivenValue] | Mapping[int | str, GivenValue]
 
 
 class ShaderLibrary:
@@ -122,7 +121,7 @@ class ShaderLibrary:
 
     def __init__(self, compiler: AnyCompiler) -> None:
         self._compiler = compiler
-        self._kernels: dict[tuple[str, tuple[tuple[str, Scalar, type], ...]], Kernel] = {}
+        self._kernels: dict[tuple[str, str], Kernel] = {}
 
     def __getattr__(self, name: str) -> Kernel:
         # Double underscores are reserved in Metal too: these are Python asking what we can do.
@@ -137,7 +136,8 @@ class ShaderLibrary:
         return f"<anymetal shader library: {_listed(self._compiler.outline.kernels)}>"
 
     def specialize(self, name: str, constants: Constants | None = None) -> Kernel:
-        """The kernel `name` with function constants set, by their index or name.
+        """The kernel `name` with function constants set, by their index or name. That of a vector
+        type has as many numbers: `{"scale": (1.0, 0.5)}`.
 
         ```python
         import anymetal
@@ -155,7 +155,8 @@ class ShaderLibrary:
         if name not in self._compiler.outline.kernels:
             raise RuntimeError(self._unknown(name))
         values = self._named(name, {} if constants is None else constants)
-        key = (name, tuple((other, value, type(value)) for other, value in sorted(values.items())))
+        # The values as text: 1 and True are equal, and -0.0 and 0.0.
+        key = (name, repr(sorted(values.items())))
         kernel = self._kernels.get(key)
         if kernel is None:
             with limits_reported(name):
@@ -168,14 +169,14 @@ class ShaderLibrary:
         known = _listed(self._compiler.outline.kernels) or "none"
         return f"Failed to create function state object for: {name}. The source has: {known}"
 
-    def _named(self, kernel: str, constants: Constants) -> dict[str, Scalar]:
+    def _named(self, kernel: str, constants: Constants) -> dict[str, ConstantValue]:
         """Function constants by name, checked against the source's declarations."""
         if not isinstance(constants, Mapping):
             raise TypeError(f"{kernel}: constants is {constants!r}, expected values by names")
         known_constants = self._compiler.constants_of(kernel) if constants else ()
         declared = {constant.name: constant.type for constant in known_constants}
         by_index = {constant.index: constant.name for constant in known_constants}
-        values: dict[str, Scalar] = {}
+        values: dict[str, ConstantValue] = {}
         for key, value in constants.items():
             name = by_index.get(key) if isinstance(key, int) else key
             if name is None or name not in declared:
@@ -184,7 +185,7 @@ class ShaderLibrary:
                     f"{kernel}: the source has no function constant {key!r}; it has"
                     f" {known or 'none'}"
                 )
-            values[name] = _constant(kernel, name, declared[name], value)
+            values[name] = checked(kernel, name, declared[name], value)
         return values
 
 
@@ -195,34 +196,6 @@ def _listed(names: Sequence[str]) -> str:
     """Names with commas; of a large library the first, and how many there are."""
     more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
     return ", ".join(names[:_MOST_LISTED]) + more
-
-
-_BITS = {"char": 8, "short": 16, "int": 32, "long": 64}
-_UNSIGNED = {
-    **{
-        spelling: bits
-        for name, bits in _BITS.items()
-        for spelling in (f"u{name}", f"unsigned {name}")
-    },
-    **{f"uint{bits}_t": bits for bits in _BITS.values()},
-    "unsigned": 32,
-    "size_t": 64,
-}
-_SIGNED = {**_BITS, **{f"int{bits}_t": bits for bits in _BITS.values()}, "ptrdiff_t": 64}
-_RANGES = {
-    **{name: (-(1 << bits - 1), (1 << bits - 1) - 1) for name, bits in _SIGNED.items()},
-    **{name: (0, (1 << bits) - 1) for name, bits in _UNSIGNED.items()},
-    "half": (-65504.0, 65504.0),
-    "float": (-3.4028234663852886e38, 3.4028234663852886e38),
-}
-
-
-def _fits(kind: str, value: float) -> bool:
-    """Whether a type holds a value; floating types hold infinities and NaN besides their range."""
-    if kind not in _RANGES or not math.isfinite(value):
-        return True
-    low, high = _RANGES[kind]
-    return low <= value <= high
 
 
 def _directories(include_dirs: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
@@ -264,24 +237,3 @@ _MACRO = re.compile(r"[A-Za-z_]\w*(\([\w, .]*\))?")
 
 def _macro(value: object) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
-
-
-def _constant(kernel: str, name: str, kind: str, value: object) -> Scalar:
-    """A function constant's value, checked against its declared type."""
-    wanted = _python_type(kind)
-    if isinstance(value, wanted) or (wanted is float and isinstance(value, int)):
-        if not _fits(kind, value):
-            low, high = _RANGES[kind]
-            raise ValueError(
-                f"{kernel}: function constant '{name}' is a {kind}, {low} to {high}, but its value"
-                f" is {value!r}"
-            )
-        return wanted(value)
-    raise TypeError(f"{kernel}: function constant '{name}' is a {kind}, but its value is {value!r}")
-
-
-@functools.cache
-def _python_type(kind: str) -> type[bool] | type[int] | type[float]:
-    if kind == "bool":
-        return bool
-    return float if kind in ("float", "half", "bfloat") else int

@@ -10,6 +10,7 @@ product is cast and then added to something, its type decides whether there is a
 
 from __future__ import annotations
 
+from anymetal.msl.aliases import aliases_in
 from anymetal.msl.builtins import KNOWN_TYPES
 from anymetal.msl.edits import Edits
 from anymetal.msl.structure import Structure
@@ -30,7 +31,8 @@ class CastRewriter:
         self.tokens = structure.tokens
         self.edits = edits
         self.base_initialisers = _base_initialisers(structure)
-        self.open_types = _ALWAYS | structure.type_parameters | _open_aliases(structure)
+        # What may stand for half or bfloat.
+        self.open_types = _ALWAYS | structure.type_parameters | aliases_in(self.tokens).keys()
 
     def run(self) -> None:
         for index, text in enumerate(self.tokens.texts):
@@ -281,19 +283,3 @@ def _postfix_end(tokens: TokenRange, index: int) -> int:
             index += 1
         else:
             return index
-
-
-def _open_aliases(structure: Structure) -> frozenset[str]:
-    """Names of `using X = ...` and `typedef ... X` anywhere: they may stand for half or bfloat."""
-    tokens = structure.tokens
-    found = set()
-    for index, text in enumerate(tokens.texts):
-        is_using = text == "using" and tokens.text(index + 2) == "=" and tokens.is_name(index + 1)
-        if not is_using and text != "typedef":
-            continue
-        end = index
-        while end < len(tokens) and tokens.text(end) != ";":
-            end = tokens.after(end)
-        if not any(word in ("*", "&", "(", "{") for word in tokens.texts[index:end]):
-            found.add(tokens.text(index + 1 if is_using else end - 1))
-    return frozenset(found)

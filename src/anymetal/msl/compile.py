@@ -22,7 +22,7 @@ from anymetal.msl.initialisers import UnknownValue, evaluate_initialisers
 from anymetal.msl.spelling import author_name
 from anymetal.msl.strict_kernels import builtin_takes, invalid_type_text
 from anymetal.msl.unit import make_unit
-from anymetal.nouns import EntryPoint, Prepared, Program, Scalar, Target
+from anymetal.nouns import ConstantValue, EntryPoint, Prepared, Program, Target
 
 _BY_REFERENCE = (
     "pass a value as `constant T& name`; give each pointer of an array a parameter of its own, or"
@@ -36,7 +36,7 @@ _UNSET = "@am_unset_constant_"  # msl/unit.py: what stands for a constant withou
 def compile_program(
     prepared: Prepared,
     entry_name: str,
-    constants: Mapping[int | str, Scalar],
+    constants: Mapping[int | str, ConstantValue],
     target: Target,
     *,
     optimise: bool = True,
@@ -114,7 +114,9 @@ def undefined(module: Module, target: Target) -> list[str]:
     return [name for name in names if name not in target.provided]
 
 
-def by_index(prepared: Prepared, constants: Mapping[int | str, Scalar]) -> dict[int, Scalar]:
+def by_index(
+    prepared: Prepared, constants: Mapping[int | str, ConstantValue]
+) -> dict[int, ConstantValue]:
     values = {}
     for key, value in constants.items():
         if isinstance(key, str):

@@ -16,7 +16,7 @@ from anymetal.msl.compile import by_index, check_types, refuse_unset_constants, 
 from anymetal.msl.contract import contract, refuses_contraction
 from anymetal.msl.entry import entry_text
 from anymetal.msl.unit import Unit, make_unit
-from anymetal.nouns import EntryPoint, Prepared, Program, Scalar, Target
+from anymetal.nouns import ConstantValue, EntryPoint, Prepared, Program, Target
 
 _MAIN = ("am_thread_main", "am_group_main")
 _NAMES = (*_MAIN, "am_kernel_signature")
@@ -31,7 +31,7 @@ class OneByOne(Exception):
 def compile_programs(
     prepared: Prepared,
     names: Sequence[str],
-    constants: Mapping[int | str, Scalar],
+    constants: Mapping[int | str, ConstantValue],
     target: Target,
     simplify: Callable[[str], str] | None = None,
 ) -> list[Program]:

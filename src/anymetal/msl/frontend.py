@@ -11,7 +11,7 @@ from anymetal.msl.check_spaces import check_spaces
 from anymetal.msl.clang import precompile_early
 from anymetal.msl.compile import compile_program
 from anymetal.msl.prepare import prepare
-from anymetal.nouns import Outline, Prepared, Program, Scalar, Source, Target
+from anymetal.nouns import ConstantValue, Outline, Prepared, Program, Source, Target
 from anymetal.store.fingerprint import unchanged
 from anymetal.store.kept import KeptPrograms
 
@@ -48,7 +48,7 @@ class MetalFrontend:
         self,
         source: Source,
         kernel: str,
-        constants: Mapping[str, Scalar],
+        constants: Mapping[str, ConstantValue],
         target: Target,
         *,
         optimise: bool,
@@ -56,7 +56,7 @@ class MetalFrontend:
     ) -> Program:
         """One kernel for one set of function constants."""
         prepared = self.prepared(source)
-        named: dict[int | str, Scalar] = {name: constants[name] for name in constants}
+        named: dict[int | str, ConstantValue] = {name: constants[name] for name in constants}
         return self._programs.program(
             *(prepared, kernel, constants, target),
             optimise=optimise,

@@ -69,7 +69,7 @@ def evaluate_initialisers(module: Module) -> Module:
 
 def _is_computed(one: Global) -> bool:
     """What an author declares at program scope is constant, unless a constructor fills it."""
-    return not one.is_constant and not one.name.startswith("@llvm.")
+    return not one.is_constant and not one.name.startswith(("@llvm.", _UNSET))
 
 
 def _reachable(module: Module, constructors: list[str]) -> list[Function]:
@@ -185,6 +185,12 @@ def _with_values(
 ) -> Module:
     """The module's variables as constants. Their type is bytes: accesses name their own."""
     lines = {variable.name: _constant(variable, values[variable.name]) for variable in variables}
+    left = [one for one in module.functions if f"@{one.name}" not in constructors]
+    lines |= {
+        name: ""
+        for name in module.globals
+        if name.startswith(_UNSET) and not any(re.search(rf"{name}\b", str(one)) for one in left)
+    }
     parts: list[str | Function] = []
     for part in module.parts:
         if isinstance(part, Function):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from anymetal.msl import literals
 from anymetal.msl.address_spaces import erase_attributes, erase_spaces, keep_spaces
+from anymetal.msl.aliases import aliases_in, resolved
 from anymetal.msl.casts import CastRewriter, rewrite_decltypes
 from anymetal.msl.diagnostics import Problem, raise_problems
 from anymetal.msl.edits import Edits, Writer, spell_edited
@@ -151,11 +152,12 @@ class _Rewriter:
                     self.edits.replace(start, end, [f"AM_IS_DEFINED_{by_name[name]}"])
 
     def _constants(self) -> dict[str, FunctionConstant]:
+        aliases = aliases_in(self.tokens) if self.reflection.constants else {}
         return {
             self.tokens.text(c.name): FunctionConstant(
                 self.tokens.text(c.name),
                 c.index,
-                "".join(self._spaced(i) for i in c.type).strip(),
+                resolved("".join(self._spaced(i) for i in c.type).strip(), aliases),
                 self._position(c.name),
             )
             for c in self.reflection.constants

@@ -15,7 +15,7 @@ from anymetal.msl.diagnostics import (
     raise_problems,
     refused_conversions,
 )
-from anymetal.nouns import EntryPoint, Position, Prepared, Scalar
+from anymetal.nouns import ConstantValue, EntryPoint, Position, Prepared, Scalar
 
 # All is inlined into the kernel: every point where a thread may wait is in one function.
 _PUSH = "#pragma clang attribute push(__attribute__((always_inline)), apply_to=function)\n"
@@ -96,7 +96,10 @@ class Unit:
 
 
 def make_unit(
-    prepared: Prepared, values: Mapping[int, Scalar], entries: Sequence[EntryPoint], ending: str
+    prepared: Prepared,
+    values: Mapping[int, ConstantValue],
+    entries: Sequence[EntryPoint],
+    ending: str,
 ) -> Unit:
     """The author's text with function constants set by index, and something behind it."""
     prologue = _headers_text(prepared) + _constants_text(prepared, values) + _PUSH
@@ -112,19 +115,25 @@ def _headers_text(prepared: Prepared) -> str:
     return "".join(f"#include <{name}>\n" for name in found)
 
 
-def _constants_text(prepared: Prepared, values: Mapping[int, Scalar]) -> str:
+def _constants_text(prepared: Prepared, values: Mapping[int, ConstantValue]) -> str:
     """A macro for each function constant: its value, or a symbol that must not survive."""
     lines = []
     for constant in prepared.function_constants.values():
         index = constant.index
         if index in values:
-            value = _literal(values[index])
-            definition = f"static const __VA_ARGS__ name = static_cast<__VA_ARGS__>({value})"
+            definition = f"static const __VA_ARGS__ name = {_value(values[index])}"
         else:
             definition = f'extern const __VA_ARGS__ name __asm__("am_unset_constant_{index}")'
         lines.append(f"#define AM_FUNCTION_CONSTANT_{index}(name, ...) {definition}\n")
         lines.append(f"#define AM_IS_DEFINED_{index} {'true' if index in values else 'false'}\n")
     return "".join(lines)
+
+
+def _value(value: ConstantValue) -> str:
+    """An expression of the type that is the macro's last argument."""
+    if isinstance(value, tuple):
+        return f"__VA_ARGS__({', '.join(map(_literal, value))})"
+    return f"static_cast<__VA_ARGS__>({_literal(value)})"
 
 
 def _literal(value: Scalar) -> str:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from anymetal.nouns import Scalar
+from anymetal.msl.prepare import prepare
+from anymetal.nouns import ConstantValue, GivenValue, Scalar, Source
 
 _DECLARED = re.compile(
-    r"\bconstant\s+(?:constexpr\s+|const\s+)?(?P<type>[\w:]+(?:\s+[\w:]+)*?)\s+(?P<name>\w+)\s*"
-    r"\[\[\s*function_constant\s*\(\s*(?P<index>\w+)\s*\)\s*\]\]\s*;"
+    r"\bconstant\s+(?:constexpr\s+|const\s+)?"
+    r"(?P<type>[\w:]+(?:\s*<[^<>;]*>)?(?:\s+[\w:]+)*?)\s+(?P<name>\w+)\s*"
+    r"\[\[\s*function_constant\s*\(\s*(?P<index>[^()]*?)\s*\)\s*\]\]\s*;"
 )
 _ASKED = re.compile(r"(?:metal\s*::\s*)?\bis_function_constant_defined\s*\(\s*(\w+)\s*\)")
 # On a parameter: alone, or beside another attribute.
@@ -25,7 +27,7 @@ _CONDITION = re.compile(
 )
 
 
-def with_constants(source: str, constants: Mapping[int | str, Scalar]) -> str:
+def with_constants(source: str, constants: Mapping[int | str, GivenValue]) -> str:
     """The source with these function constants, by index or name, as plain constants.
 
     `torch.mps.compile_shader` takes the result, and so does `anymetal.compile_shader`. Parameters
@@ -45,18 +47,22 @@ def with_constants(source: str, constants: Mapping[int | str, Scalar]) -> str:
     ```
     """
     declared = list(_DECLARED.finditer(source))
-    names = {found["index"]: found["name"] for found in declared}
-    values: dict[str, Scalar] = {}
-    for key, value in constants.items():
-        name = names.get(str(key)) if isinstance(key, int) else key
-        if name is None or name not in names.values():
-            known = ", ".join(f"{name} ({index})" for index, name in names.items())
+    indices = {found["name"]: found["index"] for found in declared}
+    names = _by_index(source, indices) if any(isinstance(key, int) for key in constants) else {}
+    values: dict[str, ConstantValue] = {}
+    for key, given in constants.items():
+        name = names.get(key) if isinstance(key, int) else key
+        if name is None or name not in indices:
+            known = ", ".join(f"{name} ({index})" for name, index in indices.items())
             raise ValueError(
                 f"with_constants: the source has no function constant {key!r}; it has"
                 f" {known or 'none'}"
             )
-        if not isinstance(value, bool | int | float):
-            raise TypeError(f"with_constants: {name!r} is {value!r}, expected a number")
+        value = tuple(given) if isinstance(given, Sequence) else given
+        if not all(isinstance(one, Scalar) for one in _elements(value)):
+            raise TypeError(
+                f"with_constants: {name!r} is {given!r}, expected a number, or a vector's numbers"
+            )
         values[name] = value
     asked = set(_ASKED.findall(source))
 
@@ -64,8 +70,10 @@ def with_constants(source: str, constants: Mapping[int | str, Scalar]) -> str:
         name = found["name"]
         if name not in values and name not in asked:
             return found[0]
-        value = _spelled(values.get(name, 0))
-        return f"constant {found['type']} {name} = static_cast<{found['type']}>({value});"
+        kind, value = found["type"], values.get(name, 0)
+        listed = ", ".join(map(_spelled, _elements(value)))
+        made = kind if isinstance(value, tuple) else f"static_cast<{kind}>"
+        return f"constant {kind} {name} = {made}({listed});"
 
     # What is left of a declaration keeps its attribute; those of parameters go.
     parts = _DECLARED.split(_ASKED.sub(lambda found: str(found[1] in values).lower(), source))
@@ -73,6 +81,18 @@ def with_constants(source: str, constants: Mapping[int | str, Scalar]) -> str:
     definitions = [definition(found) for found in declared]
     pairs = zip(plain, [*definitions, ""], strict=True)
     return "".join(text for pair in pairs for text in pair)
+
+
+def _by_index(source: str, indices: Mapping[str, str]) -> dict[int, str]:
+    """Names by indices; the front end knows those that are computed, or called by a macro."""
+    if all(index.isdigit() for index in indices.values()):
+        return {int(index): name for name, index in indices.items()}
+    found = prepare(Source(source)).function_constants
+    return {found[name].index: name for name in indices if name in found}
+
+
+def _elements(value: ConstantValue) -> tuple[Scalar, ...]:
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _spelled(value: Scalar) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from anymetal.nouns import Program, Scalar, Target
+from anymetal.nouns import ConstantValue, Program, Target
 
 _KEPT = 4
 
@@ -20,7 +20,7 @@ class KeptPrograms:
         self,
         origin: object,
         kernel: str,
-        constants: Mapping[str, Scalar],
+        constants: Mapping[str, ConstantValue],
         target: Target,
         *,
         optimise: bool,

@@ -1,7 +1,8 @@
 """Tests of operators with every kernel on the simulator, launched as is chosen for `cuda`.
 
-`pytest -p tests.cuda.simulator.plugin tests/ops tests/linalg`. The checker watches nothing there:
-what it would say is what the plain run of a test is for.
+`pytest -p tests.cuda.simulator.plugin tests/ops tests/linalg`, with `--capability 80` as older GPUs
+have them. The checker watches nothing there: what it would say is what the plain run of a test is
+for.
 """
 
 from __future__ import annotations
@@ -27,14 +28,18 @@ _OF_CPUS = re.compile(
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--capability", type=int, default=90, help="80, 90")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [item for item in items if not _OF_CPUS.match(item.name)]
 
 
 @pytest.fixture(autouse=True)
-def _simulated() -> Iterator[None]:
+def _simulated(request: pytest.FixtureRequest) -> Iterator[None]:
     with (
-        simulated_gpu(),
+        simulated_gpu(divmod(request.config.getoption("--capability"), 10)),
         as_if_on("cuda"),
         mock.patch.object(CudaKernels, "call", _unchecked),
     ):

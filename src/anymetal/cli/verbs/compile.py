@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ import typer
 from rich.console import Console
 
 from anymetal.cli.files import check_writable
+from anymetal.cli.kernel_arguments import parse_constant
 from anymetal.cli.screen import Json, finish
 from anymetal.cli.screen import console as the_console
 from anymetal.cli.sources import Define, Include, Options, source_of
@@ -20,16 +22,17 @@ from anymetal.engines.ahead import Launches, Request, compile_bundle, targets
 from anymetal.engines.compiler import Compiler
 from anymetal.engines.contract import Sizes
 from anymetal.errors import AnymetalError
+from anymetal.launch.function_constants import checked
 from anymetal.launch.requested import Requests
 from anymetal.launch.shape import group_size_fault
-from anymetal.nouns import Scalar, Source
+from anymetal.nouns import ConstantValue, Source
 from anymetal.store.bundle import write_bundle
 
 TARGETS = targets()
 
 app = typer.Typer()
 
-Values = Mapping[str, Sequence[Scalar]]
+Values = Mapping[str, Sequence[ConstantValue]]
 
 
 @app.command(name="compile")
@@ -44,7 +47,8 @@ def compile_(
     constant: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=VALUE[,VALUE]", help="a function constant; each of its values is compiled"
+            metavar="NAME=VALUE[,VALUE]",
+            help="a function constant; each of its values is compiled, a vector's as [1,2,3]",
         ),
     ] = None,
     group_size: Annotated[
@@ -127,44 +131,46 @@ class Work:
         """Every kernel of the sources."""
         for source in self.sources:
             outline = Compiler(source).outline
-            declared = {one.name for one in outline.constants}
-            given = {name: some for name, some in self.values.items() if name in declared}
+            types = {one.name: one.type for one in outline.constants}
+            given = {name: some for name, some in self.values.items() if name in types}
             for kernel, chosen in itertools.product(
                 outline.kernels, itertools.product(*given.values())
             ):
-                yield source, kernel, dict(zip(given, chosen, strict=True))
+                yield source, kernel, _checked(kernel, types, zip(given, chosen, strict=True))
 
     def _launches(
         self, operators: Requests
-    ) -> Callable[[Source, str, Mapping[str, Scalar]], Launches]:
+    ) -> Callable[[Source, str, Mapping[str, ConstantValue]], Launches]:
         own = frozenset((group, ragged) for group in self.groups for ragged in (False, True))
 
-        def launches(source: Source, kernel: str, constants: Mapping[str, Scalar]) -> Launches:
+        def launches(
+            source: Source, kernel: str, constants: Mapping[str, ConstantValue]
+        ) -> Launches:
             return own if source in self.sources else operators.launches(source, kernel, constants)
 
         return launches
 
 
-def _constant(text: str) -> tuple[str, list[Scalar]]:
+def _checked(
+    kernel: str, types: Mapping[str, str], values: Iterable[tuple[str, ConstantValue]]
+) -> dict[str, ConstantValue]:
+    """Values as a program will ask for them: 2 for a float is 2.0."""
+    try:
+        return {name: checked(kernel, name, types[name], value) for name, value in values}
+    except (TypeError, ValueError) as error:
+        raise typer.BadParameter(f"--constant: {error}") from None
+
+
+def _constant(text: str) -> tuple[str, list[ConstantValue]]:
     name, _, values = text.partition("=")
     if not name.isidentifier() or not values:
         raise typer.BadParameter(f"--constant {text}: expected NAME=VALUE")
-    return name, [_scalar(text, value) for value in values.split(",")]
+    each = _BETWEEN_COMMAS.findall(values)
+    return name, [parse_constant(f"--constant {text}", value) for value in each]
 
 
-def _scalar(text: str, value: str) -> Scalar:
-    if value in ("true", "false"):
-        return value == "true"
-    try:
-        return int(value)
-    except ValueError:
-        pass
-    try:
-        return float(value)
-    except ValueError:
-        raise typer.BadParameter(
-            f"--constant {text}: {value!r} is no number, true or false"
-        ) from None
+# A vector's value has commas of its own: [1,2,3].
+_BETWEEN_COMMAS = re.compile(r"\[[^\]]*\]|[^,]+")
 
 
 def _group_size(text: str) -> Sizes:

@@ -20,7 +20,8 @@ from anymetal.engines.choose import REFERENCE
 from anymetal.engines.compiler import Compiler
 from anymetal.engines.contract import PLAIN, Executable
 from anymetal.errors import AnymetalError, UnsetConstantError
-from anymetal.nouns import Argument, FunctionConstant, Scalar
+from anymetal.launch.function_constants import elements_of
+from anymetal.nouns import Argument, ConstantValue, FunctionConstant
 
 app = typer.Typer()
 _MOST_DESCRIBED = 100  # each kernel of a metallib takes a tenth of a second
@@ -109,10 +110,15 @@ def executable_of(compiler: Compiler, name: str, engine: str = "") -> Executable
         return compiler.compile(name, set_constants(compiler, name), PLAIN, engine)
 
 
-def set_constants(compiler: Compiler, name: str) -> dict[str, Scalar]:
+def set_constants(compiler: Compiler, name: str) -> dict[str, ConstantValue]:
     """All function constants of a kernel: with true and 1, no parameter vanishes."""
-    declared = compiler.constants_of(name)
-    return {one.name: True if one.type == "bool" else 1 for one in declared}
+    return {one.name: _on(one.type) for one in compiler.constants_of(name)}
+
+
+def _on(kind: str) -> ConstantValue:
+    element, count = elements_of(kind)
+    one = True if element == "bool" else 1
+    return one if count == 1 else (one,) * count
 
 
 def place_of(argument: Argument) -> str:

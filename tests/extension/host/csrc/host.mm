@@ -355,6 +355,39 @@ Tensor by_address(const Tensor& x) {
   return y;
 }
 
+// Function constants that are vectors, one by one and as a range.
+Tensor by_constants(const Tensor& x) {
+  Tensor y = at::empty_like(x);
+  NSError* error = nil;
+  id<MTLLibrary> library = [device() newLibraryWithSource:@(kKernelSource)
+                                                  options:nil
+                                                    error:&error];
+  TORCH_CHECK(library, error.localizedDescription.UTF8String);
+  MTLFunctionConstantValues* values = [[MTLFunctionConstantValues new] autorelease];
+  const float weights[] = {0.125f, 0.5f, 0.5f};
+  const bool on[] = {true, false};
+  const int16_t rows[] = {-1, 2, -3, 0, 4, -5, 6, 0};
+  const uint64_t large[] = {0xfedcba9876543210ull, 7};
+  [values setConstantValue:weights type:MTLDataTypeFloat3 withName:@"weights"];
+  [values setConstantValue:on type:MTLDataTypeBool2 atIndex:1];
+  [values setConstantValues:rows type:MTLDataTypeShort3 withRange:NSMakeRange(2, 2)];
+  [values setConstantValue:large type:MTLDataTypeULong2 atIndex:4];
+  id<MTLFunction> function = [library newFunctionWithName:@"by_constants"
+                                           constantValues:values
+                                                    error:&error];
+  TORCH_CHECK(function, error.localizedDescription.UTF8String);
+  id<MTLComputePipelineState> state = [device() newComputePipelineStateWithFunction:function
+                                                                              error:&error];
+  TORCH_CHECK(state, error.localizedDescription.UTF8String);
+  in_block([&] {
+    Encoder encoder = stream()->commandEncoder();
+    set(encoder, x, y);
+    [encoder setComputePipelineState:state];
+    launch(encoder, y);
+  });
+  return y;
+}
+
 // A library that was compiled ahead, as its bytes.
 Tensor from_metallib(const Tensor& x, const Tensor& bytes) {
   Tensor y = at::empty_like(x);
@@ -461,6 +494,7 @@ Tensor everything(const Tensor& x) {
 TORCH_LIBRARY(host, library) {
   OPERATORS(DEFINE)
   library.def("by_address(Tensor x) -> Tensor");
+  library.def("by_constants(Tensor x) -> Tensor");
   library.def("from_metallib(Tensor x, Tensor bytes) -> Tensor");
   library.def("everything(Tensor x) -> Tensor");
 }
@@ -468,6 +502,7 @@ TORCH_LIBRARY(host, library) {
 TORCH_LIBRARY_IMPL(host, MPS, library) {
   OPERATORS(IMPLEMENT)
   library.impl("by_address", &by_address);
+  library.impl("by_constants", &by_constants);
   library.impl("from_metallib", &from_metallib);
   library.impl("everything", &everything);
 }

@@ -52,7 +52,25 @@ float from_bfloat(uint16_t bits) {
   return read<float>(&wide);
 }
 
-size_t size_of(MTLDataType type) {
+// A vector's data type follows that of its elements: one more for each element.
+struct Shape {
+  MTLDataType element;
+  unsigned count;
+};
+
+Shape shape_of(MTLDataType type) {
+  constexpr MTLDataType elements[] = {MTLDataTypeFloat, MTLDataTypeHalf,  MTLDataTypeInt,
+                                      MTLDataTypeUInt,  MTLDataTypeShort, MTLDataTypeUShort,
+                                      MTLDataTypeChar,  MTLDataTypeUChar, MTLDataTypeBool,
+                                      MTLDataTypeLong,  MTLDataTypeULong, MTLDataTypeBFloat};
+  for (MTLDataType element : elements)
+    if (type >= element && type < element + 4) return {element, unsigned(type - element + 1)};
+  anymetal::refuse("limits", "setConstantValue",
+                   "function constants of data type " + std::to_string(type) +
+                       " are not supported here: numbers, bool and their vectors are");
+}
+
+size_t size_of_element(MTLDataType type) {
   switch (type) {
     case MTLDataTypeBool:
     case MTLDataTypeChar:
@@ -71,7 +89,13 @@ size_t size_of(MTLDataType type) {
   }
 }
 
-std::string json(const void* value, MTLDataType type) {
+// Vectors of three take as much room as those of four.
+size_t size_of(MTLDataType type) {
+  const Shape shape = shape_of(type);
+  return size_of_element(shape.element) * (shape.count == 3 ? 4 : shape.count);
+}
+
+std::string json_of_element(const void* value, MTLDataType type) {
   switch (type) {
     case MTLDataTypeBool:
       return read<uint8_t>(value) ? "true" : "false";
@@ -95,13 +119,19 @@ std::string json(const void* value, MTLDataType type) {
       return real(double(read<_Float16>(value)));
     case MTLDataTypeBFloat:
       return real(from_bfloat(read<uint16_t>(value)));
-    case MTLDataTypeFloat:
-      return real(read<float>(value));
     default:
-      anymetal::refuse("limits", "setConstantValue",
-                       "function constants of data type " + std::to_string(type) +
-                           " are not supported here: numbers and bool are");
+      return real(read<float>(value));
   }
+}
+
+std::string json(const void* value, MTLDataType type) {
+  const Shape shape = shape_of(type);
+  std::string listed;
+  for (unsigned i = 0; i < shape.count; ++i) {
+    const char* element = static_cast<const char*>(value) + i * size_of_element(shape.element);
+    listed += (i ? ", " : "") + json_of_element(element, shape.element);
+  }
+  return shape.count == 1 ? listed : "[" + listed + "]";
 }
 
 // Metal's functions are fast unless math is safe.
