@@ -152,7 +152,7 @@ def _programs(
 ) -> tuple[Sequence[Program], Sequence[Program]]:
     """Apple's programs and ours, simplified."""
     target, names = checking_target(), [one.name for one in group]
-    known = _known_values(group[0], compiler)
+    known = known_values(group[0], compiler)
     values: dict[int | str, Scalar] = {name: known[name] for name in known}
     prepared = METAL.prepared(compiler.source)
     ours = compile_programs(prepared, names, values, target, simplified)
@@ -225,7 +225,7 @@ def _present(table: Sequence[Argument], own: Sequence[Argument]) -> list[Argumen
     return [argument for argument in table if argument.name in there]
 
 
-def _known_values(one: Noted, compiler: Compiler) -> dict[str, Scalar]:
+def known_values(one: Noted, compiler: Compiler) -> dict[str, Scalar]:
     """The function constants that our source has, as the description sets them."""
     known = {constant.name for constant in compiler.outline.constants}
     values = one.launches[0].constants
@@ -234,7 +234,7 @@ def _known_values(one: Noted, compiler: Compiler) -> dict[str, Scalar]:
 
 def _kernels(one: Noted, compiler: Compiler) -> tuple[Kernel, Kernel]:
     """Apple's and ours, with the same function constants."""
-    ours = ShaderLibrary(compiler).specialize(one.name, _known_values(one, compiler))
+    ours = ShaderLibrary(compiler).specialize(one.name, known_values(one, compiler))
     library = ShaderLibrary(mlx.apples()._compiler)
     return library.specialize(one.name, dict(one.constants)), ours
 

@@ -61,8 +61,8 @@ class Recorder:
                 "constants": dict(kernel.constants),
                 "arguments": described,
                 "keywords": keywords,
-                "before": _packed(before),
-                "after": _packed(_contents(tensors)),
+                "before": packed(before),
+                "after": packed(_contents(tensors)),
             }
         )
 
@@ -84,7 +84,7 @@ def _contents(tensors: list[torch.Tensor]) -> Storages:
     return found
 
 
-def _packed(storages: Storages) -> dict[int, bytes]:
+def packed(storages: Storages) -> dict[int, bytes]:
     return {key: zlib.compress(bytes(data.numpy()), 1) for key, data in storages.items()}
 
 

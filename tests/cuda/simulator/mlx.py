@@ -21,7 +21,7 @@ from anymetal.engines.compiler import Compiler
 from anymetal.errors import AnymetalError
 from anymetal.machine.processor import code_for
 
-_KEEPS_SMALL_BFLOATS = "x86-64-v3"
+KEEPS_SMALL_BFLOATS = "x86-64-v3"
 _EQUAL = ("equal", "NaN signs", "equal, nothing written")
 
 
@@ -60,7 +60,7 @@ def main(which: str, sample: int) -> int:
     torch.set_num_threads(1)
     names = shard([name for name in mlx.kernels() if mlx.has_source(name)], which, sample)
     counts: Counter[str] = Counter()
-    with code_for(_KEEPS_SMALL_BFLOATS):
+    with code_for(KEEPS_SMALL_BFLOATS):
         for name, word in judged(names):
             counts[word if word in _EQUAL else "different"] += 1
             if word not in _EQUAL:
