@@ -23,7 +23,7 @@ from anymetal.engines.contract import PLAIN
 from anymetal.engines.cuda import driver, early, launcher, messages
 from anymetal.engines.cuda.assembly import lines_of
 from anymetal.engines.cuda.block import Block, block_of
-from anymetal.engines.cuda.executable import CudaExecutable
+from anymetal.engines.cuda.executable import CudaExecutable, Text
 from anymetal.errors import EngineError
 from anymetal.machine.layout import LogKind, LogValue
 from anymetal.nouns import Scalar, Source
@@ -523,7 +523,7 @@ def test_kernels_that_name_their_threads_have_registers_for_so_many(
         return SimpleNamespace(max_threads=1024, registers=128, local_bytes=0)
 
     monkeypatch.setattr(driver, "load", load)
-    built(Compiler(Source(text)), "fill")._load(0, 512, False)
+    built(Compiler(Source(text)), "fill")._load(0, 512, Text(False, ()))
     assert loaded == asked
 
 

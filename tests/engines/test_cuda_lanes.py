@@ -10,7 +10,7 @@ import pytest
 from anymetal.engines.compiler import Compiler
 from anymetal.engines.contract import PLAIN, Sizes
 from anymetal.engines.cuda import driver
-from anymetal.engines.cuda.executable import CudaExecutable
+from anymetal.engines.cuda.executable import CudaExecutable, Text
 from anymetal.engines.cuda.masks import count_lanes
 from anymetal.ir import parse
 from anymetal.nouns import Source
@@ -199,7 +199,7 @@ def test_code_for_wide_threadgroups_has_registers_for_all(
     made = Compiler(Source(SOURCE.replace("BODY", ""))).compile("lanes", {}, PLAIN, "cuda-sm80")
     assert isinstance(made, CudaExecutable)
     monkeypatch.setattr(driver, "load", load)
-    assert made._load(0, width, False).max_threads >= width
+    assert made._load(0, width, Text(False, ())).max_threads >= width
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_two_threadgroups_of_a_multiprocessor_have_all_its_registers(
     made = Compiler(Source(SOURCE.replace("BODY", ""))).compile("lanes", {}, PLAIN, "cuda-sm80")
     assert isinstance(made, CudaExecutable)
     monkeypatch.setattr(driver, "load", load)
-    assert vars(made._load(0, width, True))["threads"] == asked
+    assert vars(made._load(0, width, Text(True, ())))["threads"] == asked
 
 
 @pytest.mark.parametrize(("limit", "asked"), [(512, 512), (256, 0), (1024, 0)])
@@ -234,7 +234,7 @@ def test_limit_of_threads_decides_how_many_registers_there_are(
     made = Compiler(Source(source)).compile("lanes", {}, PLAIN, "cuda-sm80")
     assert isinstance(made, CudaExecutable)
     monkeypatch.setattr(driver, "load", load)
-    assert vars(made._load(0, 128, False))["threads"] == asked
+    assert vars(made._load(0, 128, Text(False, ())))["threads"] == asked
 
 
 @pytest.mark.parametrize(

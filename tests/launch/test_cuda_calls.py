@@ -423,17 +423,32 @@ def test_limit_of_a_threadgroup_holds_on_the_short_way(plain: Pair) -> None:
         short(plain.quick).quickly((torch.zeros(4), 2.5, 3), 4096, 4096)
 
 
-def test_tensor_that_is_not_aligned_for_its_type_is_refused(pair: Callable[[str], Pair]) -> None:
-    quads, whole = pair("quads"), torch.zeros(9)
+def test_tensor_that_is_not_aligned_goes_the_long_way_to_a_text_of_its_own(
+    pair: Callable[[str], Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = []
+    function = CudaExecutable._load
+    monkeypatch.setattr(
+        CudaExecutable, "_load", lambda *args: [texts.append(args[-1]), function(*args)][1]
+    )
+    quads, whole = pair("quads"), torch.zeros(12)
     assert not quads(whole, whole[1:5])  # a value is read word by word
     assert quads(whole[4:], whole[1:5])
-    for shifted in (whole[1:], whole[2:]):
-        assert not quads(shifted, whole[1:5])
-        with pytest.raises(RuntimeError, match=r"'x' .* storage_offset .* float4 .* 16 bytes"):
-            quads.quick(shifted, whole[1:5], threads=4, group_size=4)
+    for _ in range(2):
+        for start in (1, 2, 3):
+            assert not quads(whole[start:], whole[1:5])
+            quads.quick(whole[start:], whole[1:5], threads=4, group_size=4)
+    assert [text.apart for text in texts] == [(), ((0, 4),), ((0, 8),)]
+
+
+def test_tensor_whose_elements_are_not_aligned_is_refused(pair: Callable[[str], Pair]) -> None:
     halves = torch.zeros(9, dtype=torch.half)
-    with pytest.raises(RuntimeError, match=r"'x' .*float16 .* a float can .* 4 bytes"):
+    with pytest.raises(RuntimeError, match=r"'x' .*float16 with storage_offset 1, .* 4 bytes"):
         anymetal.compile_shader(TEXT).plain(halves[1:], 2.5, 3)
+    quads = pair("quads")
+    assert not quads(halves[1:], torch.zeros(4))
+    with pytest.raises(RuntimeError, match=r"'x' .*float16 .* float4 can .* 4 bytes"):
+        quads.quick(halves[1:], torch.zeros(4), threads=4, group_size=4)
 
 
 def test_large_grid_is_queued_in_parts(plain: Pair, there: Driver) -> None:

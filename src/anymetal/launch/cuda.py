@@ -23,6 +23,7 @@ from anymetal.engines.compiler import AnyCompiler
 from anymetal.engines.contract import PLAIN, Sizes
 from anymetal.engines.cuda import driver
 from anymetal.engines.cuda.executable import CudaExecutable, ReadyLaunch
+from anymetal.engines.cuda.unaligned import least_alignment
 from anymetal.errors import EngineError, LimitError
 from anymetal.launch import constants, recorded
 from anymetal.launch.bind import BUFFER_LIMIT, Binder, Casts, Frame
@@ -119,12 +120,12 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
         large = [self.binder.buffers[i] for i in self._constants if i not in self._places]
         self._places_constants = bool(large)
         self._has_large_structs = any(one.fields or not one.is_pointer for one in large)
-        # Bits that no address of a buffer may have: the hardware stops the process's every kernel
-        # for good where one reads what is not aligned for its type.
+        # Bits that no address has where vectors are aligned, and those that none may have.
         self._unaligned = [0] * self._buffers
+        self._forbidden = [0] * self._buffers
         for index, buffer in self.binder.buffers.items():
-            align = max(buffer.element_align, 1)
-            self._unaligned[index] = (min(align, 4) if index in self._places else align) - 1
+            self._unaligned[index] = executable.aligned[index] - 1
+            self._forbidden[index] = least_alignment(buffer) - 1
         self._blocks: list[_Block] = []
         # The shapes of calls with whole numbers, which are most; and from how many arguments on a
         # call needs no further look at them.
@@ -337,7 +338,7 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
                     if argument.dtype in _NOT_IN_METAL or argument.layout != _DENSE:
                         self._refuse(index, argument)
                     addresses[index] = address = argument.data_ptr()
-                    if address & self._unaligned[index]:
+                    if address & self._forbidden[index]:
                         self._refuse_address(index, argument)
                     continue
             elif index >= count:
@@ -364,7 +365,7 @@ class CudaKernel(Bound[CudaExecutable, _CudaBinder]):
         self.binder.fail(
             f"{self.binder.place(index)} is a tensor of {tensor.dtype} with storage_offset"
             f" {tensor.storage_offset()}, whose first element is not where a {buffer.type} can be"
-            f" read: at a multiple of {self._unaligned[index] + 1} bytes. Pass it with .clone()"
+            f" read: at a multiple of {self._forbidden[index] + 1} bytes. Pass it with .clone()"
         )
 
     def _bind_data(

@@ -258,7 +258,11 @@ INLINE void prmt_b32(u32& d, u32 a, u32 b, u32 selector) {
 INLINE u32 funnel_left(u32 low, u32 high, u32 by) {
   return u32((u64(high) << 32 | low) << by >> 32);
 }
+INLINE u32 funnel_right(u32 low, u32 high, u32 by) {
+  return by ? low >> by | high << (32 - by) : low;
+}
 INLINE void shf_l_wrap_b32(u32& d, u32 a, u32 b, u32 c) { d = funnel_left(a, b, c & 31); }
+INLINE void shf_r_wrap_b32(u32& d, u32 a, u32 b, u32 c) { d = funnel_right(a, b, c & 31); }
 
 // --- comparisons ---------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ _INSTRUCTION = re.compile(
     r"^\s*(?:(?P<guard>@!?%p\d+)\s+)?(?P<opcode>[a-z][\w.:]*)\s*(?P<rest>.*);"
 )
 _REGISTER = re.compile(r"%[a-z]+\d+")
+_OPERAND = re.compile(r"\s*((?:\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^,{\[(])+)")
 _ADDRESS = re.compile(r"\[(?P<base>[%\w$.]+)(?:\+(?P<offset>-?\d+))?\]")
 _STORES = ("st.", "red.", "cp.async.")
 _ENDS = ("bra", "ret", "exit", "brx", "trap")
@@ -48,6 +49,16 @@ class Line:
         return _REGISTER.findall(self._rest)
 
     @property
+    def all_registers(self) -> list[str]:
+        """Those of a line with several instructions too."""
+        return _REGISTER.findall(self.text)
+
+    @property
+    def operands(self) -> list[str]:
+        """As they are written; what stands in braces or brackets is one."""
+        return [operand.strip() for operand in _OPERAND.findall(self._rest)]
+
+    @property
     def results(self) -> list[str]:
         """The registers that the instruction writes: its first operand's."""
         if not self.opcode or self.opcode.startswith((*_STORES, *_ENDS)):
@@ -59,8 +70,12 @@ class Line:
     @property
     def address(self) -> Address | None:
         """The first address among the operands."""
-        match = _ADDRESS.search(self._rest)
-        return Address(match["base"], int(match["offset"] or 0)) if match else None
+        return next(iter(self.addresses), None)
+
+    @property
+    def addresses(self) -> list[Address]:
+        found = _ADDRESS.findall(self._rest)
+        return [Address(base, int(offset or 0)) for base, offset in found]
 
     @property
     def is_shared(self) -> bool:
@@ -116,6 +131,6 @@ def definitions(lines: Iterable[Line]) -> Counter[str]:
     what they name counts as written more than once."""
     found: Counter[str] = Counter()
     for line in lines:
-        in_braces = _REGISTER.findall(line.text) if line.text.lstrip().startswith("{") else []
+        in_braces = line.all_registers if line.text.lstrip().startswith("{") else []
         found.update([*line.results, *in_braces, *in_braces])
     return found

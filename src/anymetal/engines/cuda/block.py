@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from anymetal.nouns import Argument, EntryPoint, Parameter
@@ -29,8 +29,12 @@ class Block:
         return SHAPE_BYTES
 
     @property
+    def arrays_end(self) -> int:
+        return self.arrays_at + 4 * len(self.arrays)
+
+    @property
     def addresses_at(self) -> int:
-        return _aligned(SHAPE_BYTES + 4 * len(self.arrays), 8)
+        return _aligned(self.arrays_end, 8)
 
     @property
     def values_at(self) -> int:
@@ -49,9 +53,13 @@ class Block:
         """The template arguments of am_block."""
         return f"{self.buffers}, {len(self.values)}, {len(self.arrays)}, {self.value_bytes}"
 
+    def is_address(self, offset: int) -> bool:
+        """Whether the address of a buffer stands there."""
+        return self.addresses_at <= offset < self.addresses_at + 8 * self.buffers
+
     def buffer_at(self, offset: int) -> int | None:
         """The buffer whose address or value stands at an offset; None for other parts."""
-        if self.addresses_at <= offset < self.addresses_at + 8 * self.buffers:
+        if self.is_address(offset):
             return (offset - self.addresses_at) // 8
         if offset >= self.values_at and self.values:
             return self.values[(offset - self.values_at) // self.value_bytes]
@@ -66,6 +74,12 @@ def block_of(parameters: EntryPoint | Sequence[Argument]) -> Block:
     arrays = (one.index for one in listed if one.role == "threadgroup" and one.index is not None)
     values = (one.index for one in listed if _is_constant_reference(one) and one.index is not None)
     return Block(max(indices, default=-1) + 1, tuple(sorted(values)), tuple(sorted(arrays)))
+
+
+def values_in(arguments: Iterable[Argument], block: Block) -> tuple[int, ...]:
+    """The buffers whose value fits its place in the block."""
+    sizes = {one.index: one.element_size for one in arguments if one.role == "buffer"}
+    return tuple(index for index in block.values if sizes[index] <= block.value_bytes)
 
 
 def _is_constant_reference(parameter: Parameter | Argument) -> bool:

@@ -8,8 +8,9 @@ from typing import Any
 from anymetal.engines.cuda.executable import SEPARATOR, CudaExecutable
 from anymetal.engines.cuda.lowering import lower
 from anymetal.engines.cuda.ptx import ptx
-from anymetal.engines.cuda.target import ENTRY, target
+from anymetal.engines.cuda.target import ENTRY, PROMISE, target
 from anymetal.engines.cuda.together import HERE
+from anymetal.engines.cuda.unaligned import places_of
 from anymetal.ir import parse
 from anymetal.nouns import Program
 
@@ -26,14 +27,16 @@ class CudaEngine:
         """A kernel whose simdgroups do things together has code of its own for usual launches: in
         the other, lanes must ask which of them are there."""
         module = parse(program.ir)
-        collective = any(module.function(ENTRY).calls(HERE))
+        function = module.function(ENTRY)
+        collective, promises = any(function.calls(HERE)), any(function.calls(PROMISE))
+        places = None if promises else places_of(program.arguments)
         metadata = lower(module, program, usual=False)
         metadata |= {"engine": self.name, "has_usual": collective}
-        texts = [ptx(str(module), program.name, self.processor, usual=False)]
+        texts = [ptx(str(module), program.name, self.processor, places, usual=False)]
         if collective:
             module = parse(program.ir)
             lower(module, program, usual=True)
-            texts.append(ptx(str(module), program.name, self.processor, usual=True))
+            texts.append(ptx(str(module), program.name, self.processor, places, usual=True))
         return self.load(zlib.compress(SEPARATOR.join(texts).encode(), 6), metadata)
 
     def load(self, payload: bytes, metadata: dict[str, Any]) -> CudaExecutable:

@@ -9,16 +9,17 @@ import threading
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from anymetal import settings
 from anymetal.engines.contract import Sizes
 from anymetal.engines.cuda import driver, messages, watch
-from anymetal.engines.cuda.block import block_of
+from anymetal.engines.cuda.block import block_of, values_in
 from anymetal.engines.cuda.launcher import Queue
 from anymetal.engines.cuda.parts import Part, one_after_another, parts_of
+from anymetal.engines.cuda.unaligned import places_of, take_anywhere
 from anymetal.errors import EngineError, LimitError
 from anymetal.nouns import MAX_GROUP_SIZE, SIMDGROUP, Argument
 
@@ -44,6 +45,14 @@ def _is_whole(threads: Sizes, group_size: Sizes) -> bool:
 def _width(group_size: Sizes) -> int:
     """Threads of a block: whole warps."""
     return -(-math.prod(group_size) // SIMDGROUP) * SIMDGROUP
+
+
+class Text(NamedTuple):
+    """Which of a kernel's texts a launch takes: that for usual ones, where it has one; and for the
+    buffers that are not where vectors are aligned, what their addresses are multiples of."""
+
+    usual: bool
+    apart: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +81,8 @@ class CudaExecutable:
         self.name: str = metadata["name"]
         self.arguments = tuple(Argument.from_row(row) for row in metadata["arguments"])
         self.block = block_of(self.arguments)
-        sizes = {a.index: a.element_size for a in self.arguments if a.role == "buffer"}
-        most = self.block.value_bytes
-        self.small_values = tuple(i for i in self.block.values if sizes[i] <= most)
+        self.small_values = values_in(self.arguments, self.block)
+        self.aligned = places_of(self.arguments).aligned
         self.max_threads_per_threadgroup: int = metadata["max_threads"]
         self.thread_execution_width = SIMDGROUP
         self.static_threadgroup_memory_length: int = metadata["static_memory"]
@@ -83,8 +91,8 @@ class CudaExecutable:
         self.asked_bytes: int = metadata["asked_bytes"]
         self._has_usual: bool = metadata["has_usual"]  # code of its own for usual launches
         self._telling = threading.Lock()
-        self._functions: dict[tuple[int, int, bool], driver.Function] = {}
-        self._loaded: dict[tuple[int, int, bool], driver.Function] = {}
+        self._functions: dict[tuple[int, int, Text], driver.Function] = {}
+        self._loaded: dict[tuple[int, int, Text], driver.Function] = {}
         self._shapes: dict[tuple[Sizes, Sizes], list[Part]] = {}
         self._ready: dict[tuple[Any, ...], ReadyLaunch] = {}
         self.written: dict[int, bytes] = {}  # the shape that stands in each block of arguments
@@ -111,10 +119,12 @@ class CudaExecutable:
         kernel's block of arguments, whose shape is filled in here; `workers` is the device."""
         stream = driver.current(workers)
         place, by_value = (threads, group_size, buffers, stream, workers), self.has_values(buffers)
-        key = (*place, by_value)
+        apart = self._apart(buffers)
+        key = (*place, by_value, apart)
         ready = self._ready.get(key) if not threadgroup_memory else None
         if ready is None:
-            ready = self.prepared(*place, threadgroup_memory or {}, by_value=by_value)
+            arrays = threadgroup_memory or {}
+            ready = self.prepared(*place, arrays, by_value=by_value, apart=apart)
             if not threadgroup_memory:
                 if len(self._ready) >= _KEPT_SHAPES:
                     self._ready.clear()
@@ -128,9 +138,18 @@ class CudaExecutable:
 
     def has_values(self, buffers: int) -> bool:
         """Whether constants that fit a block of arguments are in it, instead of their addresses."""
-        start = buffers + self.block.addresses_at
-        addresses = (ctypes.c_uint64 * max(self.block.buffers, 1)).from_address(start)
+        addresses = self._addresses(buffers)
         return not any(addresses[index] for index in self.small_values)
+
+    def _apart(self, buffers: int) -> tuple[tuple[int, int], ...]:
+        """The buffers that are not aligned, and what their addresses are multiples of."""
+        addresses = self._addresses(buffers)
+        found = ((i, addresses[i] & -addresses[i], align) for i, align in self.aligned.items())
+        return tuple((index, multiple) for index, multiple, align in found if 0 < multiple < align)
+
+    def _addresses(self, buffers: int) -> ctypes.Array[ctypes.c_uint64]:
+        start = buffers + self.block.addresses_at
+        return (ctypes.c_uint64 * max(self.block.buffers, 1)).from_address(start)
 
     def write_shape(self, buffers: int, ready: ReadyLaunch) -> None:
         """The shape of a launch goes to its block of arguments."""
@@ -175,9 +194,10 @@ class CudaExecutable:
         arrays: dict[int, int],
         *,
         by_value: bool,
+        apart: tuple[tuple[int, int], ...] = (),
     ) -> ReadyLaunch:
         """A launch whose block of arguments lacks nothing but its shape. `by_value`: constants that
-        fit the block are in it."""
+        fit the block are in it. `apart`: the buffers that are not aligned."""
         shape = self._shapes.get((threads, group_size))
         if shape is None:
             if len(self._shapes) >= _KEPT_SHAPES:
@@ -186,7 +206,7 @@ class CudaExecutable:
         width = _width(group_size)
         memory = self._place_arrays(buffers, arrays) if arrays else self.asked_bytes
         usual = self._has_usual and by_value and _is_whole(threads, group_size)
-        key = (device, width, usual)
+        key = (device, width, Text(usual, apart))
         function = self._functions.get(key)
         if function is None:
             function = self._functions[key] = self._load(*key)
@@ -204,7 +224,7 @@ class CudaExecutable:
         driver.write(buffers + self.block.arrays_at, struct.pack(f"<{len(starts)}I", *starts))
         return end
 
-    def _load(self, device: int, width: int, usual: bool) -> driver.Function:
+    def _load(self, device: int, width: int, which: Text) -> driver.Function:
         """The kernel's code for threadgroups of some width: with as many registers as it likes, or
         with fewer where a threadgroup needs that, or where two could then be in flight. Where just
         two are, it may have all of theirs: unasked, the assembler lets loads wait for each other
@@ -212,10 +232,10 @@ class CudaExecutable:
         it can have at most has registers for so many."""
         declared = self.max_threads_per_threadgroup
         tells = driver.REGISTERS // declared <= _MOST_REGISTERS and declared < MAX_GROUP_SIZE
-        chosen = self._loaded_for(device, declared if tells else 0, usual)
+        chosen = self._loaded_for(device, declared if tells else 0, which)
         dealt = -(-width // _DEALT) * _DEALT
         if width > chosen.max_threads:
-            chosen = self._loaded_for(device, dealt, usual)
+            chosen = self._loaded_for(device, dealt, which)
             if width > chosen.max_threads:
                 raise LimitError(f"{self.name}: no code for threadgroups of {width} threads")
         if tells:
@@ -224,20 +244,22 @@ class CudaExecutable:
         has_all = chosen.registers == driver.registers_of(2 * dealt)
         two = fitting < 2 or (fitting == 2 and not has_all)
         if two and width >= _WIDE and 2 * width <= driver.REGISTERS // _FEWEST_REGISTERS:
-            together = self._loaded_for(device, 2 * dealt, usual)
+            together = self._loaded_for(device, 2 * dealt, which)
             if together.local_bytes - chosen.local_bytes <= _FEW_SPILLED:
                 return together
         return chosen
 
-    def _loaded_for(self, device: int, threads: int, usual: bool) -> driver.Function:
+    def _loaded_for(self, device: int, threads: int, which: Text) -> driver.Function:
         """The code of which so many threads fit a multiprocessor; 0 leaves the number open."""
-        function = self._loaded.get((device, threads, usual))
+        function = self._loaded.get((device, threads, which))
         if function is None:
-            text = self.texts[-1 if usual else 0]
+            text = self.texts[-1 if which.usual else 0]
+            if which.apart:
+                text = take_anywhere(text, places_of(self.arguments, dict(which.apart)))
             function = driver.load(text, self.name, device, threads=threads)
             if watch.TIME_LIMIT in text:
                 seconds = settings.TIME_LIMIT.value() or _NO_LIMIT
                 place, _ = function.variable(watch.TIME_LIMIT)
                 driver.store(place, struct.pack("<q", int(seconds * 1e9)))
-            self._loaded[device, threads, usual] = function
+            self._loaded[device, threads, which] = function
         return function

@@ -11,7 +11,7 @@ from anymetal.engines.cuda.block import Block, block_of
 from anymetal.engines.cuda.matrices import has_products
 from anymetal.engines.cuda.messages import BUFFER
 from anymetal.engines.cuda.read_only import mark_read_only_loads
-from anymetal.engines.cuda.target import AS_TILES, ENTRY, IS_USUAL, PLACE_OF_ASKED
+from anymetal.engines.cuda.target import AS_TILES, ENTRY, IS_USUAL, PLACE_OF_ASKED, PROMISE
 from anymetal.engines.cuda.unroll import unroll_loops_over_arrays
 from anymetal.engines.cuda.vectors import copy_whole_vectors
 from anymetal.engines.cuda.watch import watch_loops
@@ -49,6 +49,7 @@ def lower(module: Module, program: Program, *, usual: bool) -> dict[str, Any]:
         "uses_log": f"@{BUFFER}" in module.globals,
         "asked_bytes": _asked_bytes(function),
     }
+    rewrite(function, lambda _, instruction: instruction.callee == PROMISE)
     # What threads ask for comes before all else in the memory that a launch sets aside.
     answers = {AS_TILES: boolean(has_products(function)), PLACE_OF_ASKED: i32(0)}
     _answer(module, {**answers, IS_USUAL: boolean(usual)})

@@ -17,6 +17,12 @@ from anymetal.engines.cuda.masks import count_lanes, wait_for_everyone
 from anymetal.engines.cuda.matrices import CALLS, lower_matrices
 from anymetal.engines.cuda.target import ENTRY, PTX_VERSION, TRIPLE
 from anymetal.engines.cuda.together import HERE, name_all_lanes
+from anymetal.engines.cuda.unaligned import (
+    Places,
+    align_variables,
+    take_anywhere,
+    threadgroup_memory_is_aligned,
+)
 from anymetal.engines.llvm import llvm
 from anymetal.ir import parse
 from anymetal.ir.native import opened, run_passes
@@ -73,9 +79,10 @@ def _options() -> llvm.PipelineTuningOptions:
     return llvm.create_pipeline_tuning_options(speed_level=3)
 
 
-def ptx(ir: str, kernel: str, processor: str, *, usual: bool) -> str:
-    """The PTX of a module whose one visible function is the kernel of that name; `usual`: for usual
-    launches alone (anymetal/block.h)."""
+def ptx(ir: str, kernel: str, processor: str, places: Places | None, *, usual: bool) -> str:
+    """The PTX of a module whose one visible function is the kernel of that name; `places` says what
+    addresses may be aligned, None that all are. `usual`: for usual launches alone
+    (anymetal/block.h)."""
     with jit.LOCK:
         _initialise()
         machine = llvm.Target.from_triple(TRIPLE).create_target_machine(
@@ -90,6 +97,10 @@ def ptx(ir: str, kernel: str, processor: str, *, usual: bool) -> str:
             run_passes(builder.getModulePassManager(), module, builder)
             text = copy_by_themselves(str(machine.emit_assembly(module)))
     text = avoid_assembler_faults(take_bytes(text))
-    if any(map(rows_share_banks, row_distances)):
+    text = align_variables(text) if places else text
+    if any(map(rows_share_banks, row_distances)) and (
+        places is None or threadgroup_memory_is_aligned(text, places)
+    ):
         text = spread_over_banks(text)
-    return wait_at_the_start(keep_what_is_read(text), processor)
+    text = wait_at_the_start(keep_what_is_read(text), processor)
+    return take_anywhere(text, places) if places else text

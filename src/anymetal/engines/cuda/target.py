@@ -13,7 +13,8 @@ from anymetal.nouns import EntryPoint, Parameter, Target
 ENTRY = "am_entry"
 QUESTIONS = ("am_lanes_as_tiles", "am_place_of_asked", "am_is_usual")
 AS_TILES, PLACE_OF_ASKED, IS_USUAL = QUESTIONS
-_PROVIDED = ("am_dynamic_memory", "am_initial_value", ONLY_WAIT)
+PROMISE = "am_promise_alignment"
+_PROVIDED = ("am_dynamic_memory", "am_initial_value", ONLY_WAIT, PROMISE)
 TRIPLE = "nvptx64-nvidia-cuda"
 PTX_VERSION = "ptx80"
 
@@ -33,6 +34,7 @@ def thunk(entry: EntryPoint, function: str) -> str:
     return (
         f'extern "C" __attribute__((nvptx_kernel)) void {ENTRY}('
         f"const am_block<{block.parameters}> block) {{\n"
+        f"  if constexpr (am_is_complete<am_vectors_are_aligned>) {PROMISE}();\n"
         "  am_group group;\n  am_thread self;\n"
         "  if (!am_start(block, group, self)) return;\n"
         f"{_INITIAL_VALUES if entry.has_initial_values else ''}"

@@ -1,4 +1,4 @@
-// Hints about device memory: an extension of Metal, which other compilers lack.
+// Hints about memory: an extension of Metal, which other compilers lack.
 //
 //   #if __has_include(<anymetal/ahead.h>)
 //   #include <anymetal/ahead.h>
@@ -21,7 +21,13 @@
 // anymetal_take(words, slots, threads, slot, from): what was asked for goes to an array of four
 // uint, as often as one likes before the slot is asked to hold something else. `from` is where it
 // was asked from: a device without such memory reads it there, and then only.
+//
+// anymetal_vectors_are_aligned; at program scope: no kernel of this source accesses a vector that is
+// not aligned for its type. Where the hardware cannot take such vectors, accesses are then no longer
+// looked at.
 #pragma once
+#define anymetal_vectors_are_aligned \
+  struct am_vectors_are_aligned {}
 #define anymetal_fetch_ahead(from) am_fetch_ahead(from)
 #define anymetal_read_once(words, from) am_read_once(words, from)
 #define anymetal_forget(a, b, c, d) am_forget(a, b, c, d)
