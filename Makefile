@@ -135,6 +135,7 @@ simulated: $(VENV)/.developer
 	$(BIN)/python -m tests.cuda.simulator launches dist/headers.launches
 	$(BIN)/python -m tests.cuda.simulator random
 	$(BIN)/python -m tests.cuda.simulator --capability 80 random
+	$(BIN)/python -m tests.cuda.simulator published
 	$(BIN)/python -m pytest -p tests.cuda.simulator.plugin tests/ops tests/linalg tests/optim $(WORKERS)
 
 # NO_MKDOCS_2_WARNING: the theme's advertisement of its successor is no warning of ours.

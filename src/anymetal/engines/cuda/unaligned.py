@@ -116,47 +116,11 @@ def _bodies(lines: Sequence[Line]) -> Iterator[range]:
 
 
 @dataclass(frozen=True)
-class _Load:
+class _InMemory:
+    """A load or a store; `how` is what its opcode says of the memory, `bits` are a value's."""
+
     how: str
     kind: str
-    bits: int  # of each value
-    values: Sequence[str]
-    address: Address
-
-    @property
-    def size(self) -> int:
-        return self.bits * len(self.values) // 8
-
-    @property
-    def addresses(self) -> tuple[Address, ...]:
-        return (self.address,)
-
-    @property
-    def in_threadgroup(self) -> Address | None:
-        return self.address if "shared" in self.how else None
-
-    def piecewise(self, _: Multiples) -> Iterator[str]:
-        yield from _words(f"ld{self.how}", self.address, self.size)
-        sign = "s" if self.kind == "s" else "u"
-        for number, value in enumerate(self.values):
-            if value == "_":
-                continue
-            word, bit = divmod(number * self.bits, 32)
-            width = _width(value)
-            if self.bits == 64:
-                yield f"mov.b64 \t{value}, {{%word{word}, %word{word + 1}}}"
-                continue
-            part = f"%word{word}"
-            if self.bits < 32:
-                part = "%part"
-                yield f"bfe.{sign}32 \t%part, %word{word}, {bit}, {self.bits}"
-            change = "mov.b32" if width == 32 else f"cvt.{sign}{width}.{sign}32"
-            yield f"{change} \t{value}, {part}"
-
-
-@dataclass(frozen=True)
-class _Store:
-    how: str
     bits: int
     values: Sequence[str]
     address: Address
@@ -173,6 +137,28 @@ class _Store:
     def in_threadgroup(self) -> Address | None:
         return self.address if "shared" in self.how else None
 
+
+class _Load(_InMemory):
+    def piecewise(self, _: Multiples) -> Iterator[str]:
+        yield from _words(f"ld{self.how}", self.address, self.size)
+        for number, value in enumerate(self.values):
+            if value != "_":
+                yield from self._taken(value, *divmod(number * self.bits, 32))
+
+    def _taken(self, value: str, word: int, bit: int) -> Iterator[str]:
+        """One value from the words."""
+        if self.bits == 64:
+            yield f"mov.b64 \t{value}, {{%word{word}, %word{word + 1}}}"
+            return
+        part, sign, width = f"%word{word}", "s" if self.kind == "s" else "u", _width(value)
+        if self.bits < 32:
+            yield f"bfe.{sign}32 \t%part, {part}, {bit}, {self.bits}"
+            part = "%part"
+        change = "mov.b32" if width == 32 else f"cvt.{sign}{width}.{sign}32"
+        yield f"{change} \t{value}, {part}"
+
+
+class _Store(_InMemory):
     def piecewise(self, multiples: Multiples) -> Iterator[str]:
         piece = min(multiples.at(self.address), self.bits // 8)
         yield ".reg .b64 \t%at"
@@ -220,11 +206,9 @@ def _access(lines: Sequence[Line], place: int) -> _Access | None:
     match, address = _ACCESS.match(line.opcode), line.address
     if match is None or address is None:
         return None
-    values = line.operands[0 if match["verb"] == "ld" else 1].strip("{}").split(",")
-    values = [value.strip() for value in values]
-    if match["verb"] == "ld":
-        return _Load(match["how"], match["kind"], int(match["bits"]), values, address)
-    return _Store(match["how"], int(match["bits"]), values, address)
+    kind, place_of_values = (_Load, 0) if match["verb"] == "ld" else (_Store, 1)
+    values = [one.strip() for one in line.operands[place_of_values].strip("{}").split(",")]
+    return kind(match["how"], match["kind"], int(match["bits"]), values, address)
 
 
 def _guarded(line: Line, access: _Access, multiples: Multiples, number: int) -> list[Line]:
