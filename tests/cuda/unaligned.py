@@ -60,6 +60,11 @@ kernel void sums(device const float4* x, device float* y, uint i [[thread_positi
 kernel void added(device half4* x, device const half4* by, uint i [[thread_position_in_grid]]) {
   x[i] += by[i];
 }
+kernel void rows_of_16(device const half* x, device half* y, constant float& by,
+                       uint i [[thread_position_in_grid]]) {
+  for (uint k = 0; k < 16; k += 4)
+    *(device half4*)(y + 16 * i + k) = half(by) * *(device const half4*)(x + 16 * i + k);
+}
 kernel void both(constant array<device float4*, 2>& lists, uint i [[thread_position_in_grid]]) {
   lists[1][i] = lists[0][i] * 2;
 }
@@ -120,7 +125,13 @@ def typed_parameters(offset: int, device: str) -> bool:
     expected = half.clone()
     expected[offset : offset + 32] += by[1:33]
     kernels.added(half[offset:], by[1:], threads=8, group_size=8)
-    return right and torch.equal(half, expected)
+    right &= torch.equal(half, expected)
+    for start in (0, offset):
+        y = torch.full_like(half, 99)
+        kernels.rows_of_16(half[start:], y[start:], 2.0, threads=2, group_size=2)
+        right &= torch.equal(y[start : start + 32], 2 * half[start : start + 32])
+        right &= bool((y[start + 32 :] == 99).all())
+    return right
 
 
 def lists_and_structs(offset: int, device: str) -> bool:

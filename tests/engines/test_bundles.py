@@ -65,7 +65,7 @@ def test_one_wrong_byte_is_refused(file: Path) -> None:
 def test_other_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "old.bundle"
     path.write_bytes(encode({"kind": "anymetal bundle", "version": 0}, b""))
-    with pytest.raises(BundleError, match="version 0, this anymetal reads version 5"):
+    with pytest.raises(BundleError, match="version 0, this anymetal reads version 6"):
         read_bundle(path)
 
 

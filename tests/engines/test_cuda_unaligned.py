@@ -74,6 +74,17 @@ def test_what_is_surely_aligned_is_not_looked_at(name: str) -> None:
     assert "$L__wide" not in kernel(TYPED, name).ptx
 
 
+def test_buffers_should_lie_where_looks_are_spared() -> None:
+    """Whole tensors do, whatever the kernel says of their type."""
+    made = kernel(TYPED, "rows_of_16")
+    assert "$L__wide" not in made.ptx
+    assert made.aligned == {0: 16, 1: 16, 2: 4}
+    assert kernel(TYPED, "both").aligned == {0: 4}
+    looks = kernel(CASTS, "doubled_half4")
+    assert looks.ptx.count("$L__wide") == 4  # a label and a jump, for the load and the store
+    assert looks.aligned == {0: 2, 1: 2, 2: 4}
+
+
 def test_addresses_that_are_computed_are_known() -> None:
     """By loops, constant strides and multiples: what real kernels do with typed pointers."""
     text = """

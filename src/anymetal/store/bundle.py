@@ -14,7 +14,7 @@ from typing import Any
 from anymetal.errors import BundleError
 from anymetal.store.cache import Entry, decode, encode
 
-VERSION = 5
+VERSION = 6
 _KIND = "anymetal bundle"
 
 

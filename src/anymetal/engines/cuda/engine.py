@@ -10,8 +10,8 @@ from anymetal.engines.cuda.lowering import lower
 from anymetal.engines.cuda.ptx import ptx
 from anymetal.engines.cuda.target import ENTRY, PROMISE, target
 from anymetal.engines.cuda.together import HERE
-from anymetal.engines.cuda.unaligned import places_of
-from anymetal.ir import parse
+from anymetal.engines.cuda.unaligned import Places, places_asked_for, places_of, take_anywhere
+from anymetal.ir import Module, parse
 from anymetal.nouns import Program
 
 
@@ -29,15 +29,22 @@ class CudaEngine:
         module = parse(program.ir)
         function = module.function(ENTRY)
         collective, promises = any(function.calls(HERE)), any(function.calls(PROMISE))
-        places = None if promises else places_of(program.arguments)
+        places = places_of(program.arguments)
         metadata = lower(module, program, usual=False)
-        metadata |= {"engine": self.name, "has_usual": collective}
-        texts = [ptx(str(module), program.name, self.processor, places, usual=False)]
+        texts = [self._text(module, program, None if promises else places, usual=False)]
         if collective:
             module = parse(program.ir)
             lower(module, program, usual=True)
-            texts.append(ptx(str(module), program.name, self.processor, places, usual=True))
+            texts.append(self._text(module, program, None if promises else places, usual=True))
+        if not promises:
+            places = places_asked_for(texts, program.arguments)
+            texts = [take_anywhere(text, places) for text in texts]
+        aligned = sorted(places.aligned.items())
+        metadata |= {"engine": self.name, "has_usual": collective, "aligned": aligned}
         return self.load(zlib.compress(SEPARATOR.join(texts).encode(), 6), metadata)
+
+    def _text(self, module: Module, program: Program, places: Places | None, *, usual: bool) -> str:
+        return ptx(str(module), program.name, self.processor, places, usual=usual)
 
     def load(self, payload: bytes, metadata: dict[str, Any]) -> CudaExecutable:
         return CudaExecutable(payload, metadata)

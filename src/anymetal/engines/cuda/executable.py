@@ -19,7 +19,7 @@ from anymetal.engines.cuda import driver, messages, watch
 from anymetal.engines.cuda.block import block_of, values_in
 from anymetal.engines.cuda.launcher import Queue
 from anymetal.engines.cuda.parts import Part, one_after_another, parts_of
-from anymetal.engines.cuda.unaligned import places_of, take_anywhere
+from anymetal.engines.cuda.unaligned import Places, take_anywhere
 from anymetal.errors import EngineError, LimitError
 from anymetal.nouns import MAX_GROUP_SIZE, SIMDGROUP, Argument
 
@@ -82,7 +82,7 @@ class CudaExecutable:
         self.arguments = tuple(Argument.from_row(row) for row in metadata["arguments"])
         self.block = block_of(self.arguments)
         self.small_values = values_in(self.arguments, self.block)
-        self.aligned = places_of(self.arguments).aligned
+        self.aligned = dict(metadata["aligned"])  # where the code takes buffers to lie
         self.max_threads_per_threadgroup: int = metadata["max_threads"]
         self.thread_execution_width = SIMDGROUP
         self.static_threadgroup_memory_length: int = metadata["static_memory"]
@@ -255,7 +255,8 @@ class CudaExecutable:
         if function is None:
             text = self.texts[-1 if which.usual else 0]
             if which.apart:
-                text = take_anywhere(text, places_of(self.arguments, dict(which.apart)))
+                places = Places(self.block, {**self.aligned, **dict(which.apart)})
+                text = take_anywhere(text, places)
             function = driver.load(text, self.name, device, threads=threads)
             if watch.TIME_LIMIT in text:
                 seconds = settings.TIME_LIMIT.value() or _NO_LIMIT

@@ -20,7 +20,6 @@ from anymetal.engines.cuda.together import HERE, name_all_lanes
 from anymetal.engines.cuda.unaligned import (
     Places,
     align_variables,
-    take_anywhere,
     threadgroup_memory_is_aligned,
 )
 from anymetal.engines.llvm import llvm
@@ -80,8 +79,8 @@ def _options() -> llvm.PipelineTuningOptions:
 
 
 def ptx(ir: str, kernel: str, processor: str, places: Places | None, *, usual: bool) -> str:
-    """The PTX of a module whose one visible function is the kernel of that name; `places` says what
-    addresses may be aligned, None that all are. `usual`: for usual launches alone
+    """The PTX of a module whose one visible function is the kernel of that name; `places` says
+    where buffers lie, None that all vectors are aligned. `usual`: for usual launches alone
     (anymetal/block.h)."""
     with jit.LOCK:
         _initialise()
@@ -102,5 +101,4 @@ def ptx(ir: str, kernel: str, processor: str, places: Places | None, *, usual: b
         places is None or threadgroup_memory_is_aligned(text, places)
     ):
         text = spread_over_banks(text)
-    text = wait_at_the_start(keep_what_is_read(text), processor)
-    return take_anywhere(text, places) if places else text
+    return wait_at_the_start(keep_what_is_read(text), processor)

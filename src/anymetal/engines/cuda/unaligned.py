@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from anymetal.engines.cuda.alignment import Multiples, variables_of, zero_bits
@@ -26,7 +26,6 @@ _COPY = re.compile(r"cp\.async\.c[ag]\.shared\.global(?:\.L2::\w+)?$")
 _WORD, _LARGEST = 4, 16  # bytes: what threads take at once
 _WIDE, _DONE = "$L__wide", "$L__done"
 _VARIABLE = re.compile(r"\.shared \.align (?P<align>\d+) \.b8 (?P<name>[\w$.]+)\[(?P<size>\d+)\];")
-_NONE: Mapping[int, int] = {}
 _SMALL_VECTOR = re.compile(r"(?:(?P<byte>bool|u?char)|half|bfloat|u?short)[234]$")
 
 
@@ -38,9 +37,9 @@ class Places:
     aligned: Mapping[int, int]
 
 
-def places_of(arguments: Sequence[Argument], others: Mapping[int, int] = _NONE) -> Places:
-    """Buffers are aligned for their type, but for `others`. A constant that has a place in the
-    block of arguments is read word by word where it lies elsewhere."""
+def places_of(arguments: Sequence[Argument]) -> Places:
+    """Buffers lie where their type is aligned. A constant that has a place in the block of
+    arguments is read word by word where it lies elsewhere."""
     block = block_of(arguments)
     small = values_in(arguments, block)
     aligned = {
@@ -48,7 +47,29 @@ def places_of(arguments: Sequence[Argument], others: Mapping[int, int] = _NONE) 
         for one in arguments
         if one.role == "buffer" and one.index is not None
     }
-    return Places(block, {**aligned, **others})
+    return Places(block, aligned)
+
+
+def places_asked_for(texts: Iterable[str], arguments: Sequence[Argument]) -> Places:
+    """Where buffers should lie: at multiples of 16, as tensors do that begin where their memory
+    begins, if that spares looks at addresses; elsewhere as their type asks."""
+    places = places_of(arguments)
+    small = values_in(arguments, places.block)
+    buffers = {index: _LARGEST for index in places.aligned if index not in small}
+    best = Places(places.block, {**places.aligned, **buffers})
+    spared = [(text, _looks(text, best)) for text in texts if _looks(text, places)]
+    if not any(_looks(text, places) > looks for text, looks in spared):
+        return places
+    asked = dict(best.aligned)
+    for index in buffers:
+        less = Places(places.block, {**asked, index: places.aligned[index]})
+        if all(_looks(text, less) == looks for text, looks in spared):
+            asked = dict(less.aligned)
+    return Places(places.block, asked)
+
+
+def _looks(text: str, places: Places) -> int:
+    return sum(1 for _ in _unsure(text, lines_of(text), places))
 
 
 def least_alignment(argument: Argument) -> int:
