@@ -22,9 +22,9 @@
 // uint, as often as one likes before the slot is asked to hold something else. `from` is where it
 // was asked from: a device without such memory reads it there, and then only.
 //
-// anymetal_vectors_are_aligned; at program scope: no kernel of this source accesses a vector that is
-// not aligned for its type. Where the hardware cannot take such vectors, accesses are then no longer
-// looked at.
+// anymetal_vectors_are_aligned; at program scope: no kernel of this source accesses a vector that
+// is not aligned for its type. Where the hardware cannot take such vectors, accesses are then no
+// longer looked at.
 #pragma once
 #define anymetal_vectors_are_aligned \
   struct am_vectors_are_aligned {}

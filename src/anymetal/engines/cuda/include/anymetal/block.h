@@ -22,8 +22,8 @@ struct am_block {
 // simdgroups; constants that fit the block are values. The engine answers.
 extern "C" __attribute__((const)) bool am_is_usual();
 
-// A source that defines it promises that its vectors are aligned (anymetal/ahead.h). The kernel then
-// begins with a call that tells the engine, which takes it away.
+// A source that defines it promises that its vectors are aligned (anymetal/ahead.h). The kernel
+// then begins with a call that tells the engine, which takes it away.
 struct am_vectors_are_aligned;
 template <class T>
 concept am_is_complete = requires { sizeof(T); };
