@@ -29,15 +29,16 @@ class CudaEngine:
         module = parse(program.ir)
         function = module.function(ENTRY)
         collective, promises = any(function.calls(HERE)), any(function.calls(PROMISE))
-        places = places_of(program.arguments)
+        declared = places_of(program.arguments)
+        looked_at = None if promises else declared
         metadata = lower(module, program, usual=False)
-        texts = [self._text(module, program, None if promises else places, usual=False)]
+        texts = [self._text(module, program, looked_at, usual=False)]
         if collective:
             module = parse(program.ir)
             lower(module, program, usual=True)
-            texts.append(self._text(module, program, None if promises else places, usual=True))
+            texts.append(self._text(module, program, looked_at, usual=True))
+        places = declared if promises else places_asked_for(texts, program.arguments)
         if not promises:
-            places = places_asked_for(texts, program.arguments)
             texts = [take_anywhere(text, places) for text in texts]
         aligned = sorted(places.aligned.items())
         metadata |= {"engine": self.name, "has_usual": collective, "aligned": aligned}
