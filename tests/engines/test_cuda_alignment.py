@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anymetal.engines.cuda.alignment import Multiples, zero_bits
+from anymetal.engines.cuda.alignment import Code, Multiples, zero_bits
 from anymetal.engines.cuda.assembly import lines_of
 from anymetal.engines.cuda.block import Block
 
@@ -112,7 +112,7 @@ def test_nothing_is_known_that_is_not_true(code: list[str], starts: list[int]) -
         else f"mov.b{32 if name in NARROW else 64} \t{name}, {values[name]};"
         for name in registers
     ]
-    known = Multiples(lines_of("\n".join([*begin, *code])), BLOCK, {}, {})
+    known = Multiples(Code(lines_of("\n".join([*begin, *code]))), BLOCK, {}, {})
     for line in [*code, *code]:
         parsed = lines_of(line)[0]
         to, *rest = parsed.operands
@@ -122,7 +122,7 @@ def test_nothing_is_known_that_is_not_true(code: list[str], starts: list[int]) -
 
 
 def known_in(text: str, buffers: dict[int, int] | None = None) -> Multiples:
-    return Multiples(lines_of(text), BLOCK, buffers or {}, {"tile": 4})
+    return Multiples(Code(lines_of(text)), BLOCK, buffers or {}, {"tile": 4})
 
 
 @pytest.mark.parametrize(

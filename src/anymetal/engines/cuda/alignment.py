@@ -35,37 +35,69 @@ def variables_of(text: str) -> dict[str, int]:
     return {name: zero_bits(int(align)) for align, name in _VARIABLE.findall(text)}
 
 
+class Code:
+    """The instructions of one function, as far as they tell what registers are multiples of."""
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        self.rules: list[tuple[str, Rule, list[str]]] = []  # a register, and what makes it
+        self.loads: list[tuple[Line, list[str]]] = []  # from the block of arguments
+        self.unknown: set[str] = set()  # what is made in ways that tell nothing
+        self.bases = {_PARAMETER}  # names of the block's address
+        for line in lines:
+            if line.text.lstrip().startswith("{"):  # several instructions in one line
+                self.unknown.update(line.all_registers)
+            elif line.opcode:
+                self._read(line)
+
+    def _read(self, line: Line) -> None:
+        results, rest = _result_and_rest(line)
+        if line.opcode.startswith("mov.") and rest == [_PARAMETER]:
+            self.bases.update(results)
+        if line.opcode.startswith("ld.param."):
+            self.loads.append((line, results))
+            return
+        rule = _rule_of(line.opcode, rest) if len(results) == 1 else None
+        if rule is None:
+            self.unknown.update(results)
+        else:
+            self.rules.append((results[0], *rule))
+
+
 class Multiples:
-    """What is known of the registers of one function. `buffers` are the zero bits of the addresses
+    """What is known of the registers of a function. `buffers` are the zero bits of the addresses
     that stand in its block of arguments; `variables` those of what has a name."""
 
     def __init__(
         self,
-        lines: Sequence[Line],
+        code: Code,
         block: Block,
         buffers: Mapping[int, int],
         variables: Mapping[str, int],
     ) -> None:
+        self._code = code
+        self._block = block
+        self._buffers = buffers
         self._variables = variables
-        self._known: dict[str, int] = {}
-        instructions = [line for line in lines if line.opcode]
-        arguments = _Arguments(instructions, block, buffers)
-        made = [(line, *_result_and_rest(line)) for line in instructions]
-        waiting = [one for one in made if one[1]]
-        for _, results, _ in waiting:
-            self._known.update(dict.fromkeys(results, _ALL))
-        for line in lines:
-            if line.text.lstrip().startswith("{"):  # several instructions in one line
-                self._known.update(dict.fromkeys(line.all_registers, 0))
-        changed = True
-        while changed:
-            changed = False
-            for line, results, rest in waiting:
-                for place, result in enumerate(results):
-                    bits = min(self._made(line, rest, place, len(results), arguments), _ALL)
-                    if bits < self._known[result]:
-                        self._known[result] = bits
-                        changed = True
+        self._known = {result: _ALL for result, _, _ in code.rules}
+        for line, results in code.loads:
+            for place, result in enumerate(results):
+                bits = self._loaded(line, place)
+                self._known[result] = min(self._known.get(result, _ALL), bits)
+        self._known.update(dict.fromkeys(code.unknown, 0))
+        while self._learn_more():
+            pass
+
+    def _learn_more(self) -> bool:
+        """Whether a look at all instructions lowers what was known of any register."""
+        changed = False
+        for result, rule, rest in self._code.rules:
+            known = self._known[result]
+            if known:
+                bits = rule([self.of(operand) for operand in rest], rest)
+                if bits < known:
+                    self._known[result] = bits
+                    changed = True
+        return changed
 
     def at(self, address: Address) -> int:
         """What an address is a multiple of: a power of two, in bytes."""
@@ -74,44 +106,18 @@ class Multiples:
 
     def of(self, operand: str) -> int:
         """The zero bits of a register, a number or the address of a variable."""
+        known = self._known.get(operand)
+        if known is not None:
+            return known
         if _INTEGER.match(operand):
             return zero_bits(int(operand, 0))
-        return self._known.get(operand, self._variables.get(operand, 0))
+        return self._variables.get(operand, 0)
 
-    def _made(
-        self, line: Line, rest: Sequence[str], place: int, results: int, arguments: _Arguments
-    ) -> int:
-        """The zero bits of one of an instruction's results."""
-        if line.opcode.startswith("ld.param."):
-            return arguments.loaded(line, place)
-        name, *kinds = line.opcode.split(".")
-        rule = _RULES.get(name)
-        if rule is None or results != 1 or not kinds or kinds[-1][0] not in "bsu":
-            return 0
-        if any(kind[0] == "f" or kind in ("hi", "sat") for kind in kinds):
-            return 0
-        if rest[0].startswith("{"):  # put together, from the lowest part on
-            parts = _parts(rest[0])
-            return min(self.of(parts[0]), int(kinds[-1][1:]) // len(parts))
-        return rule([self.of(operand) for operand in rest], rest)
-
-
-class _Arguments:
-    """What loads from the kernel's block of arguments give."""
-
-    def __init__(self, lines: Iterable[Line], block: Block, buffers: Mapping[int, int]) -> None:
-        self._block = block
-        self._buffers = buffers
-        self._bases = {_PARAMETER}
-        for line in lines:
-            results, rest = _result_and_rest(line)
-            if line.opcode.startswith("mov.") and rest == [_PARAMETER]:
-                self._bases.update(results)
-
-    def loaded(self, line: Line, place: int) -> int:
+    def _loaded(self, line: Line, place: int) -> int:
+        """The zero bits of one of the values that are loaded from the block of arguments."""
         address = line.address
         size = _BYTES.get(line.opcode.rsplit(".", 1)[-1], 0)
-        if address is None or address.base not in self._bases:
+        if address is None or address.base not in self._code.bases:
             return 0
         offset = address.offset + place * size
         if size == _BYTES["b32"] and self._block.arrays_at <= offset < self._block.arrays_end:
@@ -119,6 +125,21 @@ class _Arguments:
         if size != _BYTES["b64"] or not self._block.is_address(offset):
             return 0
         return self._buffers.get(self._block.buffer_at(offset) or 0, 0)
+
+
+def _rule_of(opcode: str, operands: list[str]) -> tuple[Rule, list[str]] | None:
+    """How an instruction's result follows from its operands, or from the parts that it is put
+    together of; None where nothing is known of it."""
+    name, *kinds = opcode.split(".")
+    if not kinds or kinds[-1][0] not in "bsu":
+        return None
+    if any(kind[0] == "f" or kind in ("hi", "sat") for kind in kinds):
+        return None
+    if operands and operands[0].startswith("{"):
+        parts = _parts(operands[0])
+        return _lowest_part(int(kinds[-1][1:]) // len(parts)), parts
+    rule = _RULES.get(name)
+    return (rule, operands) if rule and operands else None
 
 
 def _parts(operand: str) -> list[str]:
@@ -132,6 +153,10 @@ def _result_and_rest(line: Line) -> tuple[list[str], list[str]]:
     first, *rest = line.operands or [""]
     written = _parts(first) if first.startswith("{") else first.split("|")
     return [one for one in written if one.startswith("%")], rest
+
+
+def _lowest_part(width: int) -> Rule:
+    return lambda bits, _: min(bits[0], width)
 
 
 def _least(bits: Sequence[int], _: Sequence[str]) -> int:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from anymetal.engines.cuda.alignment import Multiples, variables_of, zero_bits
+from anymetal.engines.cuda.alignment import Code, Multiples, variables_of, zero_bits
 from anymetal.engines.cuda.assembly import Address, Line, lines_of, text_of
 from anymetal.engines.cuda.block import Block, block_of, values_in
 from anymetal.nouns import Argument
@@ -57,19 +57,16 @@ def places_asked_for(texts: Iterable[str], arguments: Sequence[Argument]) -> Pla
     small = values_in(arguments, places.block)
     buffers = {index: _LARGEST for index in places.aligned if index not in small}
     best = Places(places.block, {**places.aligned, **buffers})
-    spared = [(text, _looks(text, best)) for text in texts if _looks(text, places)]
-    if not any(_looks(text, places) > looks for text, looks in spared):
+    modules = [_Module(text) for text in texts]
+    fewest = [module.looks(best) for module in modules]
+    if fewest == [module.looks(places) for module in modules]:
         return places
     asked = dict(best.aligned)
     for index in buffers:
         less = Places(places.block, {**asked, index: places.aligned[index]})
-        if all(_looks(text, less) == looks for text, looks in spared):
+        if all(module.looks(less) == few for module, few in zip(modules, fewest, strict=True)):
             asked = dict(less.aligned)
     return Places(places.block, asked)
-
-
-def _looks(text: str, places: Places) -> int:
-    return sum(1 for _ in _unsure(text, lines_of(text), places))
 
 
 def least_alignment(argument: Argument) -> int:
@@ -93,37 +90,48 @@ def _with_large_alignment(declaration: re.Match[str]) -> str:
 
 def take_anywhere(text: str, places: Places) -> str:
     """Guards a module's accesses that are not surely aligned. Those that have a guard are left."""
-    lines = lines_of(text)
+    module = _Module(text)
     guards: dict[int, list[Line]] = {}
     numbers = itertools.count(text.count(f"\n{_WIDE}"))
-    for place, access, multiples in _unsure(text, lines, places):
-        guards[place] = _guarded(lines[place], access, multiples, next(numbers))
-    return text_of(one for place, line in enumerate(lines) for one in guards.get(place, [line]))
+    for place, access, multiples in module.unsure(places):
+        guards[place] = _guarded(module.lines[place], access, multiples, next(numbers))
+    numbered = enumerate(module.lines)
+    return text_of(one for place, line in numbered for one in guards.get(place, [line]))
 
 
 def threadgroup_memory_is_aligned(text: str, places: Places) -> bool:
     """Whether all accesses to threadgroup memory are surely aligned."""
     return not any(
         multiples.at(address) < access.size
-        for _, access, multiples in _unsure(text, lines_of(text), places)
+        for _, access, multiples in _Module(text).unsure(places)
         if (address := access.in_threadgroup)
     )
 
 
-def _unsure(
-    text: str, lines: Sequence[Line], places: Places
-) -> Iterator[tuple[int, _Access, Multiples]]:
-    """The accesses that may not be aligned, with their places."""
-    buffers = {index: zero_bits(align) for index, align in places.aligned.items()}
-    variables = variables_of(text)
-    for body in _bodies(lines):
-        accesses = {place: one for place in body if (one := _access(lines, place)) is not None}
-        if not accesses:
-            continue
-        multiples = Multiples(lines[body.start : body.stop], places.block, buffers, variables)
-        for place, access in accesses.items():
-            if any(multiples.at(one) < access.size for one in access.addresses):
-                yield place, access, multiples
+class _Module:
+    """A text whose addresses are looked through, for several answers to where buffers lie."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = lines_of(text)
+        self._variables = variables_of(text)
+        self._functions: list[tuple[Code, dict[int, _Access]]] = []
+        for body in _bodies(self.lines):
+            found = {place: one for place in body if (one := _access(self.lines, place))}
+            if found:
+                self._functions.append((Code(self.lines[body.start : body.stop]), found))
+
+    def unsure(self, places: Places) -> Iterator[tuple[int, _Access, Multiples]]:
+        """The accesses that may not be aligned, with the places of their lines."""
+        buffers = {index: zero_bits(align) for index, align in places.aligned.items()}
+        for code, accesses in self._functions:
+            multiples = Multiples(code, places.block, buffers, self._variables)
+            for place, access in accesses.items():
+                if any(multiples.at(one) < access.size for one in access.addresses):
+                    yield place, access, multiples
+
+    def looks(self, places: Places) -> int:
+        """How many accesses look at their address."""
+        return sum(1 for _ in self.unsure(places))
 
 
 def _bodies(lines: Sequence[Line]) -> Iterator[range]:
