@@ -63,7 +63,6 @@ def instructions(draw: st.DrawFn) -> str:
     to, sign = draw(st.sampled_from(mine)), draw(st.sampled_from("us"))
     kind = draw(st.integers(0, 9))
     if kind < 4:
-        # Of 32 bits, bitwise operations have no sign.
         name = draw(st.sampled_from(OF_TWO))
         letter = "b" if name in ("and", "or", "xor") else sign
         return f"{name}.{letter}{bits} \t{to}, {operand(mine)}, {operand(mine)};"

@@ -14,6 +14,7 @@ _INSTRUCTION = re.compile(
 _REGISTER = re.compile(r"%[a-z]+\d+")
 _OPERAND = re.compile(r"\s*((?:\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^,{\[(])+)")
 _ADDRESS = re.compile(r"\[(?P<base>[%\w$.]+)(?:\+(?P<offset>-?\d+))?\]")
+THREADGROUP_VARIABLE = re.compile(r"\.shared \.align (?P<align>\d+) (?P<name>.*)\[(?P<size>\d+)\];")
 _STORES = ("st.", "red.", "cp.async.")
 _ENDS = ("bra", "ret", "exit", "brx", "trap")
 

@@ -14,14 +14,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from anymetal.engines.cuda.assembly import Address, Line, definitions, lines_of, text_of
+from anymetal.engines.cuda.assembly import (
+    THREADGROUP_VARIABLE,
+    Address,
+    Line,
+    definitions,
+    lines_of,
+    text_of,
+)
 
 _LINE = 128
 _PIECE = 16
 _ROWS = 8
 # The order depends on bits 7 to 10 of an address: a distance of a multiple of this does not matter.
 _PERIOD = 2048
-_VARIABLE = re.compile(r"\.shared \.align (?P<align>\d+) (?P<name>.*)\[(?P<size>\d+)\];")
 _ANY_SIZE = "am_dynamic_memory"
 
 
@@ -52,8 +58,8 @@ class _Spread:
     def lines(self) -> Iterator[Line]:
         wanted = self._wanted()
         for line in self._lines:
-            if _VARIABLE.search(line.text):
-                yield Line(_VARIABLE.sub(_of_whole_lines, line.text))
+            if THREADGROUP_VARIABLE.search(line.text):
+                yield Line(THREADGROUP_VARIABLE.sub(_of_whole_lines, line.text))
                 continue
             if line.is_shared:
                 yield from self._access(line)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from anymetal.engines.cuda.alignment import Code, Multiples, variables_of, zero_bits
-from anymetal.engines.cuda.assembly import Address, Line, lines_of, text_of
+from anymetal.engines.cuda.assembly import THREADGROUP_VARIABLE, Address, Line, lines_of, text_of
 from anymetal.engines.cuda.block import Block, block_of, values_in
 from anymetal.nouns import Argument
 
@@ -25,7 +25,6 @@ _ACCESS = re.compile(
 _COPY = re.compile(r"cp\.async\.c[ag]\.shared\.global(?:\.L2::\w+)?$")
 _WORD, _LARGEST = 4, 16  # bytes: what threads take at once
 _WIDE, _DONE = "$L__wide", "$L__done"
-_VARIABLE = re.compile(r"\.shared \.align (?P<align>\d+) \.b8 (?P<name>[\w$.]+)\[(?P<size>\d+)\];")
 _SMALL_VECTOR = re.compile(r"(?:(?P<byte>bool|u?char)|half|bfloat|u?short)[234]$")
 
 
@@ -79,13 +78,13 @@ def least_alignment(argument: Argument) -> int:
 
 def align_variables(text: str) -> str:
     """Variables of threadgroup memory begin where vectors of their elements are aligned."""
-    return _VARIABLE.sub(_with_large_alignment, text)
+    return THREADGROUP_VARIABLE.sub(_with_large_alignment, text)
 
 
 def _with_large_alignment(declaration: re.Match[str]) -> str:
     large = int(declaration["size"]) >= _LARGEST > int(declaration["align"])
     align = _LARGEST if large else declaration["align"]
-    return f".shared .align {align} .b8 {declaration['name']}[{declaration['size']}];"
+    return f".shared .align {align} {declaration['name']}[{declaration['size']}];"
 
 
 def take_anywhere(text: str, places: Places) -> str:
@@ -224,8 +223,8 @@ _Access = _Load | _Store | _Copy
 
 
 def _access(lines: Sequence[Line], place: int) -> _Access | None:
-    """What an instruction accesses, if that has no guard yet. Volatile accesses are atomics, and
-    what stands under a predicate is of anymetal/ahead.h: both ask for aligned places."""
+    """What an instruction accesses, if that has no guard yet. Volatile accesses, which atomics are,
+    and those under a predicate, which LLVM does not write, must be aligned."""
     line = lines[place]
     if line.is_guarded or lines[place - 1].text.startswith(_WIDE):
         return None
